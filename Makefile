@@ -1,0 +1,61 @@
+# Everything a newcomer types. `make` alone lists the targets.
+# `make test` runs serially; `make test PYTEST_ARGS="-n 2 --dist loadgroup"` uses both cores.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+PY := $(BIN)/python
+PYTEST_ARGS ?=
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## create .venv from the lock and check for Java; fast when nothing changed
+	@tools/setup.sh
+
+.PHONY: setup-postgres
+setup-postgres: ## make sure PostgreSQL's server binaries are there for the tests
+	@tools/postgres.sh
+
+.PHONY: demo
+demo: setup ## run the refunds demo: crash it, restart it, prove the result
+	@$(PY) examples/refunds/demo.py $(ARGS)
+
+.PHONY: test
+test: setup setup-postgres check ## run the checks and every test
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: setup ## format, lint, types and layers, without running a test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## rewrite the code as the checks want it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: certify
+certify: setup setup-postgres ## run the long fault-injection suite that makes the guarantee matrix
+	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: setup ## measure; ARGS names the question
+	@$(PY) -m bench $(ARGS)
+
+.PHONY: lock
+lock: ## resolve the dependencies again into requirements.lock (ARGS="--upgrade" for new versions)
+	@tools/lock.sh $(ARGS)
+
+.PHONY: clean
+clean: ## remove .venv, caches and what runs leave behind
+	rm -rf .venv build dist out .scratch spark-warehouse metastore_db derby.log artifacts
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
