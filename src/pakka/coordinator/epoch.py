@@ -1,0 +1,329 @@
+"""One epoch, from Spark's hand-over to the moment Spark may acknowledge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from pakka.contract.sink import Entry, Sink
+from pakka.contract.state import Decision, Owner, StateStore
+from pakka.coordinator.recovery import Recovered, Recovery, abort_undecided, close_all, commit_all
+from pakka.coordinator.retry import Retry
+from pakka.errors import (
+    AbortedError,
+    BugError,
+    RefusedError,
+    RegressError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
+from pakka.model.phase import Phase, move
+from pakka.model.prepared import Prepared, SlotReport, totals
+from pakka.points import reach
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """What the writers of an epoch handed back, and how many of them there were."""
+
+    slots: int
+    reports: Sequence[SlotReport]
+
+
+Prepare = Callable[[Epoch, int], Harvest]
+"""Run the writers of an epoch under a fence and bring back their reports. The Spark job, or a test's stand-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """What became of an epoch."""
+
+    epoch: Epoch
+    is_new: bool
+    """False if it had been committed by an earlier run and Spark only had to be told."""
+    count: Count
+    sinks: Mapping[str, int]
+    prepare_s: float = 0.0
+    decide_s: float = 0.0
+    commit_s: float = 0.0
+
+
+class Coordinator:
+    """Owns one pipeline for one run: `start`, `deliver` for each epoch, `stop`.
+
+    It has no clock, no threads and no randomness of its own; they are passed in.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        sinks: Mapping[str, Sink],
+        store: StateStore,
+        *,
+        spool: str,
+        owner: Owner,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        pool: Executor,
+        retry: Retry | None = None,
+        sweep_every: int = 100,
+    ) -> None:
+        self.pipeline = pipeline
+        self.sinks = sinks
+        self.store = store
+        self.spool = spool
+        self.owner = owner
+        self.clock = clock
+        self.sleep = sleep
+        self.pool = pool
+        self.retry = retry or Retry()
+        self.sweep_every = sweep_every
+        self._run: Recovered | None = None
+        self._committed: Epoch | None = None
+        self._is_settled = True
+
+    def start(self, checkpoint: Checkpoint | None) -> Recovered:
+        """Become the owner and recover. Refuses, before writing, if checkpoint, state and sinks contradict each other."""
+        recovery = Recovery(
+            self.pipeline, self.sinks, self.store, self.spool, self.owner, self.retry, self.sleep, self.pool
+        )
+        self._run = recovery.run(checkpoint)
+        self._committed = self._run.committed
+        return self._run
+
+    @property
+    def run(self) -> Recovered:
+        if self._run is None:
+            raise BugError(f"pipeline `{self.pipeline}`: used before start; nothing was changed")
+        return self._run
+
+    @property
+    def fence(self) -> int:
+        return self.run.state.fence
+
+    def deliver(self, origin: Origin, prepare: Prepare) -> EpochReport:
+        """Deliver one epoch to every sink, exactly once. When this returns, Spark may acknowledge."""
+        epoch = Epoch(self.pipeline, self.run.base + origin.batch, origin)
+        # 1. Already committed? Decided, but a sink has lost its records? Held by sinks whose decision is gone?
+        if self._is_committed(epoch):
+            return EpochReport(epoch, False, Count(), {})
+        redo = self.run.reopened if self.run.reopened and self.run.reopened.epoch == epoch else None
+        phase = Phase.DECIDED if redo else Phase.BEGUN
+        began = self.clock()
+        reach("begin", epoch.number)
+        try:
+            # 2. One job: judge, write and prepare every slot of every sink.
+            harvest = prepare(epoch, self.fence)
+            reach("prepared", epoch.number)
+            # 3. Exactly one report a slot, every sink in it, and every row accounted for.
+            records = self._check(epoch, harvest)
+            keep, drop = self._reconcile(epoch, records, redo)
+        except BaseException as error:
+            self._abort(epoch, redo, error)
+            raise
+        if not redo:
+            phase = move(self.pipeline, epoch.number, phase, Phase.PREPARED)
+        prepared_at = self.clock()
+        reach("decide.before", epoch.number)
+        # 4. The decision is durable from here on. Abort is no longer an answer.
+        count = sum((r.count for r in harvest.reports), Count())
+        decision = Decision(epoch, self.fence, keep, count, prepared_at)
+        self._decide(decision, is_amended=redo is not None)
+        phase = move(self.pipeline, epoch.number, phase, Phase.DECIDED)
+        decided_at = self.clock()
+        reach("decide.after", epoch.number)
+        # 5. Commit every sink; repeated until each has answered.
+        self._commit(decision)
+        move(self.pipeline, epoch.number, phase, Phase.COMMITTED)
+        reach("commit.after", epoch.number)
+        self._committed, self._is_settled = epoch, False
+        # 6. Attempts that failed, lost a race or were replaced have left litter.
+        is_due = self.sweep_every > 0 and epoch.number % self.sweep_every == self.sweep_every - 1
+        if drop or is_due or any(r.is_retried for r in harvest.reports):
+            abort_undecided(self.run.stations, (decision,), self.fence)
+        sinks = {name: rows for name, (rows, _) in totals(records).items()}
+        return EpochReport(
+            epoch,
+            True,
+            count,
+            sinks,
+            prepared_at - began,
+            decided_at - prepared_at,
+            self.clock() - decided_at,
+        )
+
+    def stop(self) -> None:
+        """Enter the last epoch as committed and let go of every sink. Only for a clean end; a crash needs no stop."""
+        if self._run is None:
+            return
+        run, self._run = self._run, None
+        try:
+            if self._committed is not None and not self._is_settled:
+                self.store.settle(self.pipeline, run.state.fence, self._committed.number)
+        finally:
+            close_all(run.stations)
+
+    def _is_committed(self, epoch: Epoch) -> bool:
+        last = self._committed
+        if last is None or epoch.number > last.number:
+            self._check_next(epoch, last)
+            return self._is_held_everywhere(epoch)
+        known = last.origin
+        if epoch.number < last.number:
+            row = self.store.find(self.pipeline, epoch.number)
+            known = row.epoch.origin if row else Origin("", -1, "")
+        if known == epoch.origin or (known.query == epoch.origin.query and not known.digest):
+            return True
+        raise RegressError(
+            f"pipeline `{self.pipeline}`: Spark runs epoch {epoch.number} ({epoch.origin}), but an epoch of that number was "
+            f"committed ({known}); its rows are not the same; nothing was changed",
+            hint=f"restore the checkpoint, or accept this one with `pakka reset {self.pipeline} --checkpoint`",
+        )
+
+    def _check_next(self, epoch: Epoch, last: Epoch | None) -> None:
+        expected = last.number + 1 if last else self.run.base
+        if epoch.number != expected and not self.run.state.is_reset:
+            raise RegressError(
+                f"pipeline `{self.pipeline}`: Spark runs epoch {epoch.number} after epoch {expected - 1}; the epochs between "
+                "were acknowledged and never delivered; nothing was changed",
+                hint=f"restore the checkpoint, or accept this one with `pakka reset {self.pipeline} --checkpoint`",
+            )
+
+    def _is_held_everywhere(self, epoch: Epoch) -> bool:
+        """Every sink vouches for the whole epoch, though its decision was lost with the state store: adopt it."""
+        held = {name: entry for name, entry in self.run.held.items() if entry.epoch == epoch and entry.slots is None}
+        if len(held) < len(self.run.stations):
+            return False
+        self.store.adopt(self.pipeline, self.fence, epoch, self.run.base)
+        self._committed = epoch
+        return True
+
+    def _check(self, epoch: Epoch, harvest: Harvest) -> list[Prepared]:
+        """A task that handed nothing back looks like success to Spark, so the slots are counted here."""
+        numbers = sorted(r.number for r in harvest.reports)
+        where = f"pipeline `{self.pipeline}`: epoch {epoch.number}"
+        if numbers != list(range(harvest.slots)):
+            missing = sorted(set(range(harvest.slots)) - set(numbers))
+            raise AbortedError(
+                f"{where} has {harvest.slots} slots, and reports came from {numbers}; slots {missing} said nothing; the epoch "
+                "was aborted and nothing of it is visible",
+                hint="run the pipeline again; if it happens again, look for tasks that end early in Spark's log",
+            )
+        for report in harvest.reports:
+            if sorted(p.slot.sink for p in report.prepared) != sorted(self.sinks):
+                raise BugError(f"{where}, slot {report.number} did not prepare every sink; the epoch was aborted")
+            if not report.count.adds_up:
+                raise BugError(
+                    f"{where}, slot {report.number}: {report.count.rows_in} rows in, but {report.count.good} good, "
+                    f"{report.count.dead} dead and {report.count.dropped} dropped; the epoch was aborted"
+                )
+        return [p for r in sorted(harvest.reports, key=lambda r: r.number) for p in r.prepared]
+
+    def _reconcile(
+        self, epoch: Epoch, records: list[Prepared], redo: Decision | None
+    ) -> tuple[tuple[Prepared, ...], bool]:
+        """Leave out what sinks already hold, after making sure that it is the same. Usually there is nothing to do."""
+        if redo is not None:
+            lost = {p.slot for ps in self.run.lost.values() for p in ps}
+            kept = tuple(p for p in redo.prepared if p.slot not in lost)
+            self._compare(epoch, records, {s: (r, c, None) for s, (r, c) in totals(kept).items()}, kept)
+            missing = {(s.sink, s.number) for s in lost}
+            whole = {name for name, ps in self.run.lost.items() if len(ps) == len(redo.of_sink(name))}
+            new = [p for p in records if p.slot.sink in whole or (p.slot.sink, p.slot.number) in missing]
+            return kept + tuple(new), True
+        held: Mapping[str, Entry] = {n: e for n, e in self.run.held.items() if e.epoch.number == epoch.number}
+        if not held:
+            return tuple(records), False
+        for name, entry in held.items():
+            if entry.epoch.origin != epoch.origin:
+                raise RegressError(
+                    f"pipeline `{self.pipeline}`: sink `{name}` holds an epoch {epoch.number} of {entry.epoch.origin}, and Spark "
+                    f"runs it with {epoch.origin}; its rows are not the same; nothing was changed",
+                    hint="restore the state store and the checkpoint that belong to this sink",
+                )
+        self._compare(epoch, records, {n: (e.rows, e.checksum, e.slots) for n, e in held.items()}, ())
+        new = [p for p in records if p.slot.sink not in held or not _is_in(held[p.slot.sink], p)]
+        return tuple(new), True
+
+    def _compare(
+        self,
+        epoch: Epoch,
+        records: list[Prepared],
+        held: Mapping[str, tuple[int, str, Mapping[int, tuple[int, str]] | None]],
+        kept: Sequence[Prepared],
+    ) -> None:
+        """The epoch ran again. What a sink already holds of it must be what the new run made."""
+        new = totals(records)
+        partly = {p.slot.sink for p in kept} & set(self.run.lost)
+        for sink, (rows, checksum, slots) in held.items():
+            if sink in partly:
+                slots = {p.slot.number: (p.rows, p.checksum) for p in kept if p.slot.sink == sink}
+            mine = {p.slot.number: (p.rows, p.checksum) for p in records if p.slot.sink == sink}
+            is_same = (
+                new[sink] == (rows, checksum) if slots is None else all(mine.get(n) == s for n, s in slots.items())
+            )
+            if not is_same:
+                raise RegressError(
+                    f"pipeline `{self.pipeline}`: epoch {epoch.number} had to run again, and sink `{sink}` holds {rows} rows of it "
+                    f"(checksum {checksum}) where the new run made {new[sink][0]} (checksum {new[sink][1]}); the epoch is "
+                    "only partly visible and nothing was added",
+                    hint="the pipeline is not deterministic, so a person must decide which rows are right; then accept the "
+                    f"sink as it is with `pakka reset {self.pipeline} --sink {sink}`",
+                )
+
+    def _abort(self, epoch: Epoch, redo: Decision | None, error: BaseException) -> None:
+        """Before the decision: nothing of this attempt may stay. What cannot be undone now, recovery undoes."""
+        try:
+            abort_undecided(self.run.stations, (redo,) if redo else (), self.fence)
+        except Exception as trouble:
+            error.add_note(f"the abort of epoch {epoch.number} was not finished: {trouble}; the next run finishes it")
+
+    def _decide(self, decision: Decision, is_amended: bool) -> None:
+        """Deciding twice is deciding once, so a lost answer is settled by writing the same decision again."""
+        write = self.store.amend if is_amended else self.store.decide
+        is_unknown = False
+        waits = self.retry.waits()
+        while True:
+            try:
+                write(decision)
+                return
+            except UnknownOutcomeError as error:
+                is_unknown, trouble = True, error.message
+            except UnavailableError as error:
+                trouble = error.message
+            wait = next(waits, None)
+            if wait is None:
+                raise self._undecided(decision, is_unknown, trouble)
+            self.sleep(wait)
+
+    def _undecided(self, decision: Decision, is_unknown: bool, trouble: str) -> Exception:
+        where = f"pipeline `{self.pipeline}`: the decision of epoch {decision.epoch.number}"
+        if is_unknown:
+            # The decision may be durable. Aborting now could undo a committed epoch.
+            return UnknownOutcomeError(
+                f"{where} was sent and no answer came: {trouble}; its rows are prepared and stay so",
+                hint="run the pipeline again when the state store answers; it asks for the decision and acts on it",
+            )
+        error = AbortedError(
+            f"{where} could not be written: {trouble}; the epoch was aborted and nothing of it is visible",
+            hint="run the pipeline again when the state store answers",
+        )
+        self._abort(decision.epoch, None, error)
+        return error
+
+    def _commit(self, decision: Decision) -> None:
+        lost = commit_all(self.run.stations, decision, self.retry, self.sleep, self.pool)
+        if lost:
+            self._run = replace(self.run, lost=lost, reopened=decision)
+            sink, records = next(iter(lost.items()))
+            raise RefusedError(
+                f"pipeline `{self.pipeline}`: epoch {decision.epoch.number} is decided, and sink `{sink}` has lost {len(records)} "
+                "of its prepared records; the other sinks have committed",
+                hint="run the pipeline again: Spark has not acknowledged the epoch, so what is missing is made again",
+            )
+
+
+def _is_in(entry: Entry, record: Prepared) -> bool:
+    return entry.slots is None or record.slot.number in entry.slots

@@ -1,0 +1,192 @@
+"""The regress guard: do checkpoint, state store and sinks tell the same story?
+
+It only looks, before anything is written. Equal or explainable: go on. A ledger ahead of a lost state store: adopt it.
+Anything else is refused with the command that a person may choose; no epoch is skipped because its number was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pakka.contract.sink import Entry, Ledger
+from pakka.contract.state import PipelineState
+from pakka.errors import RegressError
+from pakka.model.epoch import Checkpoint, Epoch, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What recovery has to know: what to adopt, and which sinks already hold the epoch that runs next."""
+
+    adopt: Epoch | None = None
+    base: int = 0
+    held: Mapping[str, Entry] = field(default_factory=dict)
+
+
+def examine(
+    state: PipelineState,
+    checkpoint: Checkpoint | None,
+    ledgers: Mapping[str, Ledger | None],
+    known_sinks: Collection[str] | None,
+) -> Finding:
+    """Compare the three. `known_sinks` are those of the last epoch; None if that is not known."""
+    _check_open_sinks(state, ledgers)
+    entries = {s: ledger.last for s, ledger in ledgers.items() if ledger is not None}
+    written = {s: e for s, e in entries.items() if e is not None}
+    if state.committed < 0 and not state.open:
+        return _examine_new(state, checkpoint, entries, written)
+    story = _Story(state, checkpoint, entries)
+    story.check_checkpoint()
+    finding = story.adoption()
+    story.check_sinks(finding.adopt.number if finding.adopt else state.committed, known_sinks)
+    return finding
+
+
+def _check_open_sinks(state: PipelineState, ledgers: Mapping[str, Ledger | None]) -> None:
+    for decision in state.open:
+        gone = {p.slot.sink for p in decision.prepared} - set(ledgers)
+        if gone:
+            raise RegressError(
+                f"pipeline `{state.pipeline}`: epoch {decision.epoch.number} is decided for sink `{min(gone)}`, which the "
+                "pipeline no longer has; nothing was changed",
+                hint=f"put sink `{min(gone)}` back and run once, so that the epoch can be finished; then remove it",
+            )
+
+
+def _examine_new(
+    state: PipelineState,
+    checkpoint: Checkpoint | None,
+    entries: Mapping[str, Entry | None],
+    written: Mapping[str, Entry],
+) -> Finding:
+    """The state store knows nothing of this pipeline: it is new, or its state was lost."""
+    acknowledged = checkpoint.acknowledged if checkpoint else -1
+    if state.is_reset:
+        return Finding(base=state.base)
+    if not written:
+        if acknowledged >= 0 and entries:
+            raise RegressError(
+                f"pipeline `{state.pipeline}`: its checkpoint has acknowledged {acknowledged + 1} epochs, which neither the "
+                "state store nor any sink knows; nothing was changed",
+                hint=f"restore state and outputs, or accept what the checkpoint has passed with "
+                f"`pakka reset {state.pipeline} --checkpoint`",
+            )
+        return Finding(base=state.base)
+    if checkpoint is None or checkpoint.query is None:
+        newest = max(written.values(), key=lambda e: e.epoch.number)
+        raise RegressError(
+            f"pipeline `{state.pipeline}`: state store and checkpoint are empty, but sinks hold epochs up to "
+            f"{newest.epoch.number}; running would deliver those rows again; nothing was changed",
+            hint=f"restore the checkpoint, or empty the sinks, or deliver the source again on top of them with "
+            f"`pakka reset {state.pipeline} --checkpoint`",
+        )
+    any_entry = next(iter(written.values())).epoch
+    base = any_entry.number - any_entry.origin.batch
+    committed = base + acknowledged
+    lost = PipelineState(state.pipeline, state.fence, state.owner, committed, None, base, open=())
+    story = _Story(lost, checkpoint, entries)
+    story.check_queries()
+    story.check_sinks(committed, None)
+    if acknowledged < 0:
+        return Finding(base=base, held=story.held(committed))
+    origin = Origin(checkpoint.query, acknowledged, checkpoint.digests.get(acknowledged, ""))
+    return Finding(Epoch(state.pipeline, committed, origin), base, story.held(committed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """A pipeline with a past, told by three witnesses."""
+
+    state: PipelineState
+    checkpoint: Checkpoint | None
+    entries: Mapping[str, Entry | None]
+
+    @property
+    def name(self) -> str:
+        return self.state.pipeline
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch the state store has decided."""
+        return max([self.state.committed, *(d.epoch.number for d in self.state.open)])
+
+    def check_checkpoint(self) -> None:
+        checkpoint, state = self.checkpoint, self.state
+        if checkpoint is None or state.is_reset:
+            return
+        origin = max(state.open, key=lambda d: d.epoch.number).epoch.origin if state.open else state.origin
+        if origin is not None and checkpoint.query != origin.query:
+            whose = "is new" if checkpoint.query is None else f"belongs to query {checkpoint.query[:8]}"
+            self._refuse(
+                f"the checkpoint at {checkpoint.path} {whose}, but epochs up to {self.newest} were delivered by query "
+                f"{origin.query[:8]}; going on would deliver the source again or skip rows",
+                f"restore the checkpoint of query {origin.query[:8]}, or accept this one with "
+                f"`pakka reset {self.name} --checkpoint`",
+            )
+        planned, acknowledged = state.base + checkpoint.planned, state.base + checkpoint.acknowledged
+        if acknowledged < self.newest - 1 or planned < self.newest:
+            self._refuse(
+                f"the checkpoint at {checkpoint.path} has acknowledged epoch {acknowledged} and planned epoch {planned}, but "
+                f"epoch {self.newest} was delivered: it is older than the pipeline, as from a backup",
+                f"restore the newest checkpoint, or accept this one, and that its rows are delivered again, with "
+                f"`pakka reset {self.name} --checkpoint`",
+            )
+        digest = checkpoint.digests.get(self.newest - state.base)
+        if origin is not None and origin.digest and digest is not None and digest != origin.digest:
+            self._refuse(
+                f"epoch {self.newest} was delivered with other source offsets than the checkpoint at {checkpoint.path} has for "
+                "it",
+                f"restore the newest checkpoint, or accept this one with `pakka reset {self.name} --checkpoint`",
+            )
+
+    def check_queries(self) -> None:
+        """Without a state store the sinks' own memory must name this very checkpoint."""
+        assert self.checkpoint is not None
+        for sink, entry in self.entries.items():
+            if entry is not None and entry.epoch.origin.query != self.checkpoint.query:
+                self._refuse(
+                    f"the state store is empty, and sink `{sink}` holds epochs of query {entry.epoch.origin.query[:8]}, "
+                    f"while the checkpoint at {self.checkpoint.path} belongs to query {str(self.checkpoint.query)[:8]}",
+                    f"restore the right checkpoint or the state store, or accept this checkpoint with "
+                    f"`pakka reset {self.name} --checkpoint`",
+                )
+
+    def adoption(self) -> Finding:
+        """An acknowledged epoch newer than the state: every sink must vouch for it, then it is adopted."""
+        state, checkpoint = self.state, self.checkpoint
+        if checkpoint is None or state.is_reset:
+            return Finding(base=state.base)
+        acknowledged = state.base + checkpoint.acknowledged
+        if acknowledged <= self.newest:
+            return Finding(base=state.base, held=self.held(self.newest))
+        self.check_sinks(acknowledged, None)
+        assert checkpoint.query is not None
+        origin = Origin(checkpoint.query, checkpoint.acknowledged, checkpoint.digests.get(checkpoint.acknowledged, ""))
+        return Finding(Epoch(self.name, acknowledged, origin), state.base, self.held(acknowledged))
+
+    def held(self, committed: int) -> dict[str, Entry]:
+        """Sinks that already hold the epoch after `committed`: it was decided by a state store that is gone."""
+        return {s: e for s, e in self.entries.items() if e is not None and e.epoch.number == committed + 1}
+
+    def check_sinks(self, committed: int, known: Collection[str] | None) -> None:
+        """Every sink must hold `committed`, and nothing newer than what may be under way."""
+        for sink, entry in self.entries.items():
+            number = entry.epoch.number if entry is not None else -1
+            if number < committed and (known is None or sink in known):
+                holds = f"only epochs up to {number}" if entry is not None else "nothing"
+                self._refuse(
+                    f"sink `{sink}` holds {holds} of this pipeline, but epochs up to {committed} were committed to it: its "
+                    "output was deleted or restored from an older copy",
+                    f"restore the output, or accept that sink `{sink}` lacks those rows with "
+                    f"`pakka reset {self.name} --sink {sink}`",
+                )
+            if number > max(committed, self.newest) + 1:
+                self._refuse(
+                    f"sink `{sink}` holds epoch {number}, but the newest this pipeline can have begun is "
+                    f"{max(committed, self.newest) + 1}: state store and checkpoint are older than the sink",
+                    "restore the newest state store and checkpoint; nothing can be delivered safely without them",
+                )
+
+    def _refuse(self, what: str, hint: str) -> None:
+        raise RegressError(f"pipeline `{self.name}`: {what}; nothing was changed", hint=hint)

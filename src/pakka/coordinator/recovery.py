@@ -1,0 +1,210 @@
+"""The start of a run: become the owner, finish what was decided, undo what was not.
+
+Whatever the last driver was doing when it died, the answer is the same four steps, and they may be killed and begun
+again at any line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from pakka.contract.sink import Entry, Sink
+from pakka.contract.state import Decision, Owner, PipelineState, StateStore
+from pakka.coordinator.guard import Finding, examine
+from pakka.coordinator.retry import Retry
+from pakka.coordinator.station import Station
+from pakka.errors import UnavailableError
+from pakka.model.epoch import Checkpoint, Epoch
+from pakka.model.id import Binding
+from pakka.model.prepared import Prepared
+from pakka.points import reach
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where a run begins."""
+
+    state: PipelineState
+    stations: tuple[Station, ...]
+    committed: Epoch | None
+    """The newest epoch that every sink holds."""
+    base: int
+    finished: int
+    """Decided epochs that were committed again."""
+    aborted: int
+    """Prepared records that no decision named."""
+    lost: Mapping[str, tuple[Prepared, ...]]
+    """Records of the last decided epoch that a sink can no longer commit, by sink; the epoch has to run again."""
+    reopened: Decision | None
+    """The decision those records belong to."""
+    held: Mapping[str, Entry]
+    """Sinks that already hold the next epoch, though no decision for it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Recover one pipeline. Everything it needs of the world is passed in."""
+
+    pipeline: str
+    sinks: Mapping[str, Sink]
+    store: StateStore
+    spool: str
+    owner: Owner
+    retry: Retry
+    sleep: Callable[[float], None]
+    pool: Executor
+
+    def run(self, checkpoint: Checkpoint | None) -> Recovered:
+        """1. Take the fence.  2. Compare the witnesses.  3. Raise the fence in every sink and settle.  4. Enter it."""
+        # 1. The fence must be above every fence a sink has seen: the state store may be new, or an old copy.
+        state, stations = self._take_fence()
+        reach("recover.fenced", state.committed + 1)
+        try:
+            return self._recover(state, stations, checkpoint)
+        except BaseException:
+            close_all(stations)
+            raise
+
+    def _recover(self, state: PipelineState, stations: tuple[Station, ...], checkpoint: Checkpoint | None) -> Recovered:
+        # 2. Nothing has been written to a sink yet; a contradiction ends the run here.
+        ledgers = {s.name: s.committer.ledger() for s in stations}
+        row = self.store.find(self.pipeline, state.committed)
+        finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
+        if finding.adopt is not None:
+            self.store.adopt(self.pipeline, state.fence, finding.adopt, finding.base)
+        reach("recover.examined", state.committed + 1)
+        # 3. A sink whose prepared transactions block the fence says so; settling them unblocks it. Settling comes last,
+        #    because an older driver may have prepared something up to the moment the fence was raised.
+        lost, aborted = self._raise_and_settle(state, stations)
+        reach("recover.settled", state.committed + 1)
+        # 4. What is committed everywhere is entered, so that the next recovery has nothing to do.
+        return self._enter(state, stations, finding, lost, aborted)
+
+    def _take_fence(self) -> tuple[PipelineState, tuple[Station, ...]]:
+        at_least = 1
+        while True:
+            state = self.store.take_fence(self.pipeline, self.owner, at_least)
+            stations = self._open(state.fence)
+            try:
+                seen = max((ledger.fence for s in stations if (ledger := s.committer.ledger())), default=0)
+            except BaseException:
+                close_all(stations)
+                raise
+            if seen < state.fence:
+                return state, stations
+            close_all(stations)
+            at_least = seen + 1
+
+    def _open(self, fence: int) -> tuple[Station, ...]:
+        stations: list[Station] = []
+        try:
+            for name, sink in self.sinks.items():
+                binding = Binding(self.pipeline, name, self.spool)
+                stations.append(Station(binding, sink, sink.open_committer(binding, fence)))
+        except BaseException:
+            close_all(stations)
+            raise
+        return tuple(stations)
+
+    def _raise_and_settle(
+        self, state: PipelineState, stations: tuple[Station, ...]
+    ) -> tuple[dict[str, tuple[Prepared, ...]], int]:
+        aborted = 0
+        waits = self.retry.waits()
+        while True:
+            blocked = [s for s in stations if not s.committer.raise_fence()]
+            reach("recover.raised", state.committed + 1)
+            lost = self._commit_open(state, stations)
+            reach("recover.committed", state.committed + 1)
+            aborted += abort_undecided(stations, state.open, state.fence)
+            if not blocked:
+                return lost, aborted
+            wait = next(waits, None)
+            if wait is None:
+                raise UnavailableError(
+                    f"{blocked[0].binding}: the fence cannot be raised to {state.fence}: something prepared is in its way",
+                    hint=f"see what holds it with `pakka status {self.pipeline}`, then run again",
+                )
+            self.sleep(wait)
+
+    def _commit_open(self, state: PipelineState, stations: tuple[Station, ...]) -> dict[str, tuple[Prepared, ...]]:
+        lost: dict[str, tuple[Prepared, ...]] = {}
+        for decision in state.open:
+            lost = commit_all(stations, decision, self.retry, self.sleep, self.pool)
+        return lost
+
+    def _enter(
+        self,
+        state: PipelineState,
+        stations: tuple[Station, ...],
+        finding: Finding,
+        lost: Mapping[str, tuple[Prepared, ...]],
+        aborted: int,
+    ) -> Recovered:
+        finished = len(state.open) - (1 if lost else 0)
+        committed = finding.adopt
+        if committed is None and state.origin is not None:
+            committed = Epoch(self.pipeline, state.committed, state.origin)
+        for decision in state.open[:finished]:
+            if committed is None or decision.epoch.number > committed.number:
+                committed = decision.epoch
+        if finished:
+            self.store.settle(self.pipeline, state.fence, state.open[finished - 1].epoch.number)
+        reach("recover.entered", state.committed + 1)
+        reopened = state.open[-1] if lost else None
+        return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, finding.held)
+
+
+def commit_all(
+    stations: tuple[Station, ...],
+    decision: Decision,
+    retry: Retry,
+    sleep: Callable[[float], None],
+    pool: Executor,
+) -> dict[str, tuple[Prepared, ...]]:
+    """Commit a decided epoch in every sink, sinks in parallel. Returns what was lost, by sink.
+
+    One sink's failure does not keep the others from committing: the decision stands for all of them.
+    """
+    if len(stations) == 1:
+        lost = stations[0].commit(decision, retry, sleep, pool)
+        return {stations[0].name: tuple(lost)} if lost else {}
+
+    def commit(station: Station) -> tuple[Station, list[Prepared] | Exception]:
+        reach("commit.sink", decision.epoch.number)
+        try:
+            return station, station.commit(decision, retry, sleep, pool)
+        except Exception as error:  # raised below, once every sink has been asked
+            return station, error
+
+    results = list(pool.map(commit, stations))
+    errors = [r for _, r in results if isinstance(r, Exception)]
+    if errors:
+        raise errors[0]
+    return {s.name: tuple(r) for s, r in results if r and not isinstance(r, Exception)}
+
+
+def abort_undecided(stations: tuple[Station, ...], decided: tuple[Decision, ...], fence: int) -> int:
+    """Presumed abort: what is pending under this fence or an older one, and named by no decision, vanishes."""
+    winners = {p.slot for d in decided for p in d.prepared}
+    count = 0
+    for station in stations:
+        litter = [p for p in station.committer.pending() if p.slot.fence <= fence and p.slot not in winners]
+        if litter:
+            station.committer.abort(litter)
+            count += len(litter)
+    return count
+
+
+def close_all(stations: tuple[Station, ...] | list[Station]) -> None:
+    """Close committers in the reverse order of their creation; one that fails does not keep the others open."""
+    errors: list[Exception] = []
+    for station in reversed(stations):
+        try:
+            station.committer.close()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise ExceptionGroup("closing the sinks", errors)

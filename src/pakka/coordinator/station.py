@@ -1,0 +1,116 @@
+"""A sink in its place: the committer the driver holds, and how its records are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit
+from pakka.contract.state import Decision
+from pakka.coordinator.retry import Retry
+from pakka.errors import FencedError, SinkError, UnknownOutcomeError
+from pakka.model.epoch import Epoch
+from pakka.model.id import Binding
+from pakka.model.outcome import Kind, Outcome
+from pakka.model.prepared import Prepared
+from pakka.points import reach
+
+_PARALLEL_SLOTS = 8
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A sink, where it stands, and its committer."""
+
+    binding: Binding
+    sink: Sink
+    committer: Committer
+
+    @property
+    def name(self) -> str:
+        return self.binding.sink
+
+    def commit(
+        self, decision: Decision, retry: Retry, sleep: Callable[[float], None], pool: Executor
+    ) -> list[Prepared]:
+        """Make this sink's part of a decided epoch visible. Returns the records the sink has lost.
+
+        1. Ask the sink to commit what is not settled yet.
+        2. RETRY and UNKNOWN are asked again after a wait: commit may be repeated, and looks into the ledger first.
+        3. REFUSED records are lost: they come back, and the epoch has to run again.
+        4. Still unsettled after the last try: raise. The decision stands, and recovery goes on from here.
+        """
+        left: Sequence[Prepared] = decision.of_sink(self.name)
+        lost: list[Prepared] = []
+        waits = retry.waits()
+        while True:
+            outcome, left, gone = self._ask(decision.epoch, left, pool)
+            lost += gone
+            if outcome.is_final or (gone and not left):
+                return lost
+            wait = next(waits, None)
+            if wait is None:
+                raise self._unsettled(decision.epoch, outcome, len(left))
+            sleep(wait)
+
+    def _ask(
+        self, epoch: Epoch, left: Sequence[Prepared], pool: Executor
+    ) -> tuple[Outcome, Sequence[Prepared], list[Prepared]]:
+        """Once: the worst outcome, what is still unsettled, and what is lost."""
+        outcome = Outcome(Kind.COMMITTED)
+        lost: list[Prepared] = []
+        if isinstance(self.committer, SlotCommit):
+            answers = self._ask_slots(self.committer, epoch, left, pool)
+            unsettled = [(p, o) for p, o in zip(left, answers, strict=True) if o.kind in (Kind.RETRY, Kind.UNKNOWN)]
+            lost = [p for p, o in zip(left, answers, strict=True) if o.kind is Kind.REFUSED]
+            if unsettled:
+                # An unknown answer outweighs a plain "not yet": the error must not promise that nothing happened.
+                worst = max((o for _, o in unsettled), key=lambda o: o.kind is Kind.UNKNOWN)
+                return worst, [p for p, _ in unsettled], lost
+            if lost:
+                return Outcome.refused("some slots are lost"), (), lost
+        if isinstance(self.committer, EpochCommit):
+            outcome = self._ask_epoch(self.committer, epoch, left)
+            if outcome.kind is Kind.REFUSED:
+                return outcome, (), list(left)
+        return outcome, () if outcome.is_final else left, lost
+
+    def _ask_slots(
+        self, committer: SlotCommit, epoch: Epoch, left: Sequence[Prepared], pool: Executor
+    ) -> list[Outcome]:
+        size = max(1, -(-len(left) // _PARALLEL_SLOTS))
+        parts = [left[i : i + size] for i in range(0, len(left), size)]
+
+        def ask(part: Sequence[Prepared]) -> Sequence[Outcome]:
+            reach("commit.slot", epoch.number)
+            return _answer(lambda: committer.commit(epoch, part), lambda o: [o] * len(part))
+
+        return [outcome for answers in pool.map(ask, parts) for outcome in answers]
+
+    def _ask_epoch(self, committer: EpochCommit, epoch: Epoch, left: Sequence[Prepared]) -> Outcome:
+        return _answer(lambda: committer.commit_epoch(epoch, left), lambda o: o)
+
+    def _unsettled(self, epoch: Epoch, outcome: Outcome, records: int) -> Exception:
+        what = f"{self.binding}: epoch {epoch.number} is decided and "
+        hint = f"do not replay by hand; `pakka run` of pipeline `{self.binding.pipeline}` finishes the epoch first"
+        if outcome.kind is Kind.UNKNOWN:
+            return UnknownOutcomeError(
+                what + f"the visibility of {records} records is unknown: {outcome.reason}", hint=hint
+            )
+        return SinkError(what + f"not yet visible: {outcome.reason}", hint=hint)
+
+
+def _answer(ask: Callable[[], T], of: Callable[[Outcome], T]) -> T:
+    """An exception out of commit tells nothing about what the sink did: it is UNKNOWN, except for the ones that know."""
+    try:
+        return ask()
+    except FencedError:
+        raise
+    except SinkError as error:
+        return of(Outcome.retry(error.message))
+    except Exception as error:  # the sink's own driver errors: all are "no answer", kept as the reason and asked again
+        return of(Outcome.unknown(f"{type(error).__name__}: {error}"))

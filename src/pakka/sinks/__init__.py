@@ -1,0 +1,1 @@
+"""One module per system. `memory` is the shortest true sink and the model for the others."""
