@@ -57,9 +57,7 @@ class Rule:
         )
 
     @classmethod
-    def one_of(
-        cls, column: str, values: Collection[str | float | bool], on_fail: OnFail = OnFail.DEAD_LETTER
-    ) -> Rule:
+    def one_of(cls, column: str, values: Collection[str | float | bool], on_fail: OnFail = OnFail.DEAD_LETTER) -> Rule:
         if not values:
             raise ConfigError(f"rule one_of({column}) has no values", hint="list what is allowed")
         name, listed = quoted(column), ", ".join(literal(v) for v in values)
