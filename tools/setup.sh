@@ -8,7 +8,7 @@ JAVA_MIN=17
 STAMP=.venv/.pakka-setup
 
 say() { echo "setup: $*" >&2; }
-die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+die() { printf 'setup: ' >&2; printf '%s\n' "$@" >&2; exit 1; }
 
 can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 apt_install() {
@@ -37,14 +37,14 @@ java_help() {
         "  Debian, Ubuntu   sudo apt-get install openjdk-17-jre-headless" \
         "  Fedora, RHEL     sudo dnf install java-17-openjdk-headless" \
         "  macOS            brew install openjdk@17 && export JAVA_HOME=\"\$(brew --prefix openjdk@17)\"" "" \
-        "then run \`make setup\` again; nothing else is missing from this step"
+        "then run \`make setup\` again"
 }
 ensure_java() {
     local java
     java=$(java_path)
     [ "$(java_major "$java")" -lt "$JAVA_MIN" ] || return 0
     if can_apt && [ -z "${JAVA_HOME:-}" ]; then
-        say "Spark needs Java $JAVA_MIN or newer, and this machine has none"
+        say "Spark needs Java $JAVA_MIN or newer, which is not here"
         apt_install openjdk-17-jre-headless || apt_install default-jre-headless || true
         hash -r
         java=$(java_path)
