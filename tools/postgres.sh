@@ -31,6 +31,6 @@ hint=/etc/postgresql-common/createcluster.d/pakka-setup.conf
 mkdir -p "$(dirname "$hint")"
 trap 'rm -f "$hint"' EXIT
 echo "create_main_cluster = false" >"$hint"
-apt-get update -qq >/dev/null
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null
+log=$( (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql) 2>&1 ) ||
+    { echo "$log" >&2; exit 1; }
 has_server || { echo "setup-postgres: postgresql was installed, but initdb and postgres are not to be found" >&2; exit 1; }

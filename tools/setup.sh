@@ -13,8 +13,9 @@ die() { printf 'setup: ' >&2; printf '%s\n' "$@" >&2; exit 1; }
 can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 apt_install() {
     say "installing $* with apt-get"
-    apt-get update -qq >/dev/null
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    local log
+    log=$( (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@") 2>&1 ) ||
+        { echo "$log" >&2; return 1; }
 }
 
 # --- Java ------------------------------------------------------------------------------------------------------------

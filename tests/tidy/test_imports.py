@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import grimp
 import pytest
 
 from tests.tidy.source import PACKAGE
@@ -28,3 +29,15 @@ def test_import_does_not_load_spark(module):
     code = f"import sys, {module}; sys.exit(' '.join(sorted({heavy} & set(sys.modules))))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr.strip() == ""
+
+
+def test_executor_code_never_sees_the_coordinator_or_the_state():
+    if not (PACKAGE / "spark" / "task.py").exists():
+        pytest.skip("pakka.spark.task is not written yet")
+    graph = grimp.build_graph("pakka", exclude_type_checking_imports=True)
+    seen = sorted(
+        module
+        for module in graph.find_upstream_modules("pakka.spark.task")
+        if module.startswith(("pakka.coordinator", "pakka.state"))
+    )
+    assert seen == []
