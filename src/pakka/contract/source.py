@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pakka.model.guarantee import Part
+from pakka.model.rule import OnFail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,9 +20,16 @@ class Source(Protocol):
     def describe(self) -> str:
         """Where the rows come from, in words a user knows, with no secret."""
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """The stream. A malformed record comes as a row whose `corrupt_column` holds the raw text."""
+    def read(self, spark: SparkSession, notes: str) -> DataFrame:
+        """The stream, or a batch DataFrame. `notes` is a directory for what the source must remember between runs.
+
+        A malformed record comes as a row whose `corrupt_column` holds the raw text.
+        """
 
     @property
     def corrupt_column(self) -> str | None:
         """The column that holds a malformed record's raw text; None if this source has none such."""
+
+    @property
+    def on_corrupt(self) -> OnFail:
+        """What becomes of a malformed record."""

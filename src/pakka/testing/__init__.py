@@ -1,1 +1,1 @@
-"""testing."""
+"""The public kit for testing sinks and drilling pipelines."""

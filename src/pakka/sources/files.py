@@ -1,0 +1,116 @@
+"""A directory to which files are added: JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pakka.errors import ConfigError, SchemaError
+from pakka.model.guarantee import Part
+from pakka.model.rule import OnFail
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_CORRUPT = "_corrupt_record"
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """Read the files of a directory, each once, as they appear."""
+
+    path: str
+    """A directory or a glob. Files are read once and must not change afterwards."""
+    format: Literal["json", "csv", "parquet"] = "json"
+    schema: str | None = None
+    """Columns and types, as in `CREATE TABLE`: `id BIGINT, name STRING`. Inferred from the files there are, and
+    remembered, if not given."""
+    max_files_per_epoch: int | None = None
+    """At most so many files an epoch: the knob between large epochs and early results."""
+    corrupt: Literal["dead_letter", "drop", "fail"] = "dead_letter"
+    """What becomes of a line that is not valid, or whose values do not fit the types."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of Spark's reader for this format, such as `header: "true"` for CSV."""
+
+    def replayable(self) -> Part:
+        return Part("source", True, f"files are kept, so an epoch's files can be read again: {self.path}")
+
+    def describe(self) -> str:
+        return f"{self.format} files in {self.path}"
+
+    @property
+    def corrupt_column(self) -> str | None:
+        return None if self.format == "parquet" else _CORRUPT
+
+    @property
+    def on_corrupt(self) -> OnFail:
+        return OnFail(self.corrupt)
+
+    def read(self, spark: SparkSession, notes: str) -> DataFrame:
+        schema = self._schema(spark, Path(notes) / "schema.json")
+        reader = spark.readStream.format(self.format).options(**self._reader_options())
+        if self.max_files_per_epoch is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files_per_epoch)
+        return reader.schema(schema).load(self.path)
+
+    def _reader_options(self) -> dict[str, Any]:
+        if self.corrupt_column is None:
+            return dict(self.options)
+        defaults = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        if self.format == "csv":
+            defaults["header"] = "true"
+        return {**defaults, **self.options}
+
+    def _schema(self, spark: SparkSession, note: Path) -> StructType:
+        from pyspark.sql.types import StringType, StructType
+
+        schema = self._declared() if self.schema else self._inferred(spark, note)
+        if self.corrupt_column is not None and _CORRUPT not in schema.fieldNames():
+            schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
+        return schema
+
+    def _declared(self) -> StructType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        try:
+            schema = StructType.fromDDL(str(self.schema))
+        except PySparkException as error:
+            raise ConfigError(
+                f"source files: schema {self.schema!r} is not understood: {str(error).splitlines()[0]}",
+                hint="write it as in CREATE TABLE: `id BIGINT, name STRING`",
+            ) from error
+        assert isinstance(schema, StructType)
+        return schema
+
+    def _inferred(self, spark: SparkSession, note: Path) -> StructType:
+        """Inferred once, then remembered: files that come later must not change the types of a running pipeline."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StructType
+
+        if note.exists():
+            return StructType.fromJson(json.loads(note.read_text()))
+        reader = spark.read.format(self.format).options(**self._reader_options())
+        if self.format == "csv":
+            reader = reader.option("inferSchema", "true")
+        try:
+            schema = reader.load(self.path).schema
+        except AnalysisException as error:
+            raise SchemaError(
+                f"source files: no schema can be inferred from {self.path}: {str(error).splitlines()[0]}",
+                hint="declare it with `schema: id BIGINT, name STRING`, or put the first files there",
+            ) from error
+        fields = [f for f in schema.fields if f.name != _CORRUPT]
+        if not fields:
+            raise SchemaError(
+                f"source files: the files in {self.path} have no columns to infer a schema from",
+                hint="declare it with `schema: id BIGINT, name STRING`",
+            )
+        inferred = StructType(fields)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(inferred.json())
+        return inferred

@@ -1,0 +1,109 @@
+"""Spark's checkpoint, read from outside: whose it is, what was planned, and what was acknowledged.
+
+`metadata` names the query, `offsets/N` is written before epoch N runs and `commits/N` after our callback has returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from pakka.errors import UsageError
+from pakka.model.epoch import Checkpoint
+
+_NEWEST = 8
+
+
+class Files(Protocol):
+    """The little that has to be read of a file system."""
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory; none if it is not there."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's contents; None if it is not there."""
+
+
+class LocalFiles:
+    """This machine's files, with no JVM."""
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return [p.name for p in Path(path).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+class HadoopFiles:
+    """Whatever file system Spark can reach: HDFS, an object store."""
+
+    def __init__(self, spark: Any) -> None:
+        self.jvm = spark._jvm
+        self.settings = spark._jsc.hadoopConfiguration()
+
+    def names(self, path: str) -> list[str]:
+        where = self.jvm.org.apache.hadoop.fs.Path(path)
+        files = where.getFileSystem(self.settings)
+        return [s.getPath().getName() for s in files.listStatus(where)] if files.exists(where) else []
+
+    def read(self, path: str) -> bytes | None:
+        where = self.jvm.org.apache.hadoop.fs.Path(path)
+        files = where.getFileSystem(self.settings)
+        if not files.exists(where):
+            return None
+        stream = files.open(where)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+
+def files_for(path: str, spark: Any = None) -> tuple[Files, str]:
+    """The way to read a checkpoint, and its path there."""
+    for prefix in ("file://", "file:"):
+        path = path.removeprefix(prefix)
+    if "://" not in path:
+        return LocalFiles(), path
+    if spark is None:
+        raise UsageError(
+            f"checkpoint {path} is not on this machine, and only Spark can read it there; nothing was changed",
+            hint="run this where the checkpoint is mounted as a directory",
+        )
+    return HadoopFiles(spark), path
+
+
+def read(path: str, spark: Any = None) -> Checkpoint:
+    """What a checkpoint says. One that is not there yet is empty."""
+    files, root = files_for(path, spark)
+    planned = [int(n) for n in files.names(f"{root}/offsets") if n.isdigit()]
+    acknowledged = [int(n) for n in files.names(f"{root}/commits") if n.isdigit()]
+    metadata = files.read(f"{root}/metadata")
+    newest = {b: files.read(f"{root}/offsets/{b}") for b in sorted(planned)[-_NEWEST:]}
+    return Checkpoint(
+        path=root,
+        query=str(json.loads(metadata)["id"]) if metadata else None,
+        planned=max(planned, default=-1),
+        acknowledged=max(acknowledged, default=-1),
+        digests={b: digest(offsets) for b, offsets in newest.items() if offsets is not None},
+    )
+
+
+def digest(offsets: bytes) -> str:
+    """A digest of an offset log entry. It holds the batch's time, so that two checkpoints never agree by chance."""
+    return hashlib.sha256(offsets).hexdigest()
+
+
+def batch_time_us(offsets: bytes) -> int | None:
+    """The time Spark gave the batch, in microseconds. It stays the same when the batch runs again."""
+    lines = offsets.decode().splitlines()
+    if len(lines) < 2 or not lines[1].startswith("{"):
+        return None
+    return int(json.loads(lines[1]).get("batchTimestampMs", 0)) * 1000 or None

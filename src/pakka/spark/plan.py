@@ -1,0 +1,172 @@
+"""From a pipeline and a schema to the wire: the columns Spark computes in one pass for every sink together.
+
+Each distinct expression is one column of the wire, however many sinks take it. Beside them travel a hash for each
+distinct selection, a condition for each `where`, and, if there is anything to judge, the mask and the broken row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column
+from pyspark.sql.functions import coalesce, col, expr, lit, to_json, xxhash64
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from pakka.contract.pipeline import DEAD_LETTERS, Output, Pipeline
+from pakka.errors import ConfigError, SchemaError
+from pakka.model.id import nearest
+from pakka.quality.dead_letter import quoted_whole, row_sql
+from pakka.quality.judge import Judge
+from pakka.spark.task import Route, Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RAW = "_pakka_raw"
+"""The column that carries a malformed record's raw text past `process`."""
+_MASK = "_pakka_mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to compute for an epoch, and the task that takes it. Columns are made once and used for every epoch."""
+
+    mask: Column | None
+    wire: tuple[Column, ...]
+    task: Task
+
+    def columns(self, batch: DataFrame) -> DataFrame:
+        """The wire of an epoch's rows."""
+        judged = batch if self.mask is None else batch.select("*", self.mask)
+        return judged.select(*self.wire)
+
+    def for_epoch(self, epoch: int, fence: int, at_us: int) -> Task:
+        return replace(self.task, epoch=epoch, fence=fence, at_us=at_us)
+
+
+@dataclass
+class _Wire:
+    """The columns of the wire, each expression once."""
+
+    known: dict[str, int] = field(default_factory=dict)
+    columns: list[Column] = field(default_factory=list)
+
+    def add(self, expression: str, column: Column | None = None) -> int:
+        """The place of an expression on the wire; `column` is it, if it is not just the expression."""
+        if expression not in self.known:
+            self.known[expression] = len(self.columns)
+            self.columns.append((expr(expression) if column is None else column).alias(f"c{len(self.columns)}"))
+        return self.known[expression]
+
+
+def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
+    """Plan for rows like those of `frame`. Every name in the pipeline is resolved here, before anything starts."""
+    columns = [c for c in frame.columns if c != RAW]
+    for rule in pipeline.quality:
+        rule.check_columns(columns)
+    wire = _Wire()
+    mask = mask_place = row_place = None
+    judged = frame
+    if not judge.is_idle:
+        mask = expr(judge.mask).alias(_MASK)
+        judged = _resolve(pipeline, "quality", frame, [col("*"), mask], columns)
+        mask_place = wire.add(_MASK)
+        row_place = wire.add(f"IF({_MASK} = 0L, NULL, {row_sql(columns, judge.raw_column)})")
+    routes = []
+    for name, output in pipeline.outputs.items():
+        if name == DEAD_LETTERS:
+            routes.append(_dead_route(output, wire, columns, judge))
+        else:
+            routes.append(_route(pipeline, name, output, judged, wire, columns))
+    schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.columns, columns).schema)
+    task = Task(pipeline.name, pipeline.spool, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
+    return Plan(mask, tuple(wire.columns), task)
+
+
+def _route(pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wire: _Wire, columns: list[str]) -> Route:
+    expressions = list(output.select) or [quoted_whole(c) for c in columns]
+    field_name = f"sinks.{name}.select"
+    selected = _resolve(pipeline, field_name, judged, [_parsed(pipeline, field_name, e) for e in expressions], columns)
+    fields = [f for f in selected.schema.fields if f.name not in (RAW, _MASK)]
+    names = tuple(f.name for f in fields)
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ConfigError(
+            f"pipeline `{pipeline.name}`: sink `{name}` would get two columns called `{twice[0]}`",
+            hint=f"rename one with `... AS other_name` under `{field_name}`",
+        )
+    if "*" in expressions:
+        # A star has no text of its own for each column.
+        expressions = [e for x in expressions for e in ([quoted_whole(c) for c in columns] if x == "*" else [x])]
+    where = None
+    if output.where is not None:
+        condition = coalesce(_parsed(pipeline, f"sinks.{name}.where", output.where), lit(False))
+        _resolve(pipeline, f"sinks.{name}.where", judged, [condition], columns)
+        where = wire.add(f"where {output.where}", condition)
+    hashed = wire.add(f"hash {expressions}", _hash(expressions, [f.dataType for f in fields]))
+    return Route(name, output.sink, tuple(wire.add(e) for e in expressions), names, hashed, where)
+
+
+def _dead_route(output: Output, wire: _Wire, columns: list[str], judge: Judge) -> Route:
+    if judge.is_idle:
+        return Route(DEAD_LETTERS, output.sink, (), (), -1, is_dead_letters=True)
+    hashed = wire.add(f"IF({_MASK} = 0L, 0L, xxhash64({_MASK}, {row_sql(columns, judge.raw_column)}))")
+    return Route(DEAD_LETTERS, output.sink, (), (), hashed, is_dead_letters=True)
+
+
+def _hash(expressions: Sequence[str], types: Sequence[DataType]) -> Column:
+    """A row's hash. Spark does not hash maps, whose order means nothing; their JSON stands in for them."""
+    pairs = zip(expressions, types, strict=True)
+    return xxhash64(*(to_json(expr(e)) if _has_map(t) else expr(e) for e, t in pairs))
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return True
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)
+
+
+def _parsed(pipeline: Pipeline, where: str, expression: str) -> Column:
+    try:
+        return expr(expression)
+    except ParseException as error:
+        raise ConfigError(
+            f"pipeline `{pipeline.name}`: {where}: {expression!r} is not Spark SQL: {_first_line(error)}",
+            hint="a name with odd characters is written in backquotes",
+        ) from error
+
+
+def _resolve(
+    pipeline: Pipeline, where: str, frame: DataFrame, columns: Sequence[Column], known: Sequence[str]
+) -> DataFrame:
+    try:
+        return frame.select(*columns)
+    except AnalysisException as error:
+        text = _first_line(error)
+        unknown = re.search(r"name `?([^`'\"]+)`? cannot be resolved", text)
+        hint = nearest(unknown.group(1), known) if unknown else "see the SQL under that field"
+        raise ConfigError(f"pipeline `{pipeline.name}`: {where}: {text}", hint=hint) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _arrow_schema(pipeline: Pipeline, schema: StructType) -> pa.Schema:
+    """The wire as Arrow. Nullability is not promised: a sink takes what the rows hold."""
+    nullable = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
+    try:
+        return to_arrow_schema(nullable, timezone="UTC")
+    except Exception as error:  # pyspark has no one class for a type that Arrow does not know
+        raise SchemaError(
+            f"pipeline `{pipeline.name}`: a column cannot travel as Arrow: {str(error).splitlines()[0]}",
+            hint="cast it in `process`, for example to STRING",
+        ) from error

@@ -1,0 +1,143 @@
+"""Run a pipeline: source -> process -> judge -> write -> prepare -> decide -> commit -> acknowledge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql.functions import col, expr, lit
+
+from pakka.contract.pipeline import Pipeline
+from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
+from pakka.model.event import Event, Stopped
+from pakka.model.rule import OnFail
+from pakka.quality.dead_letter import quoted_whole
+from pakka.quality.judge import Judge
+from pakka.spark import checkpoint
+from pakka.spark.plan import RAW, make_plan
+from pakka.spark.session import open_session
+from pakka.spark.stream import Delivery, StopAsked
+from pakka.state import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 1
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    listen: Callable[[Event], None] = lambda _: None,
+    stop: threading.Event | None = None,
+    verbose: bool = False,
+) -> Stopped:
+    """Run until the source is exhausted, or for ever with an interval, or until `stop` is set; between two epochs."""
+    stop = stop or threading.Event()
+    log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
+    spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log)
+    frame, judge = read_source(spark, pipeline)
+    if not frame.isStreaming:
+        raise ConfigError(
+            f"pipeline `{pipeline.name}`: its source is a batch DataFrame, which has no epochs of its own",
+            hint="deliver it as one epoch with `pakka.deliver_batch(frame, ...)`",
+        )
+    plan = make_plan(pipeline, frame, judge)
+    with closing(open_store(pipeline.state)) as store:
+        delivery = Delivery(pipeline, plan, store, listen)
+        try:
+            delivery.start(checkpoint.read(pipeline.checkpoint_path, spark))
+            reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
+        finally:
+            delivery.close()
+    stopped = Stopped(pipeline.name, delivery.epochs, delivery.rows_in, reason)
+    listen(stopped)
+    return stopped
+
+
+def read_source(spark: SparkSession, pipeline: Pipeline) -> tuple[DataFrame, Judge]:
+    """The rows to judge. Malformed records go around `process`, with their raw text in a column of their own."""
+    source = pipeline.source
+    frame = source.read(spark, f"{pipeline.checkpoint_path}.source")
+    raw = source.corrupt_column
+    if raw is None:
+        return _process(spark, pipeline, frame), Judge(pipeline.quality)
+    if source.on_corrupt is OnFail.DEAD_LETTER and pipeline.dead_letters is None:
+        judge = Judge(pipeline.quality, RAW, OnFail.FAIL)
+    else:
+        judge = Judge(pipeline.quality, RAW, source.on_corrupt)
+    if pipeline.process is None:
+        return frame.withColumnRenamed(raw, RAW), judge
+    # Both branches must need every column: Spark's parsers only look at the columns that are used, and a record that is
+    # malformed in one branch and fine in the other would be delivered twice.
+    columns = [c for c in frame.columns if c != raw]
+    all_columns = f"xxhash64({', '.join(quoted_whole(c) for c in columns)}) >= {-(1 << 63) + 1}L - 1L"
+    parsed = frame.where(all_columns)
+    processed = _process(spark, pipeline, parsed.where(col(raw).isNull()).drop(raw))
+    nulls = [lit(None).cast(f.dataType).alias(f.name) for f in processed.schema.fields]
+    malformed = parsed.where(col(raw).isNotNull()).select(*nulls, col(raw).alias(RAW))
+    return processed.withColumn(RAW, expr("CAST(NULL AS STRING)")).unionByName(malformed), judge
+
+
+def _process(spark: SparkSession, pipeline: Pipeline, frame: DataFrame) -> DataFrame:
+    process = pipeline.process
+    if process is None:
+        return frame
+    if not isinstance(process, str):
+        return process(frame)
+    frame.createOrReplaceTempView("source")
+    try:
+        return spark.sql(process)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigError(
+            f"pipeline `{pipeline.name}`: process: {str(error).strip().splitlines()[0]}",
+            hint=f"the view `source` has the columns {', '.join(frame.columns)}",
+        ) from error
+
+
+def _start(pipeline: Pipeline, frame: DataFrame, delivery: Delivery) -> StreamingQuery:
+    writer = frame.writeStream.queryName(pipeline.name).option("checkpointLocation", pipeline.checkpoint_path)
+    if pipeline.trigger.interval_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{int(pipeline.trigger.interval_s * 1000)} milliseconds")
+    try:
+        return writer.foreachBatch(delivery.on_batch).start()
+    except PySparkException as error:
+        raise RefusedError(
+            f"pipeline `{pipeline.name}`: Spark refuses the query: {str(error).strip().splitlines()[0]}; nothing was written"
+        ) from error
+
+
+def _run_query(query: StreamingQuery, delivery: Delivery, stop: threading.Event) -> str:
+    """Wait for the query's end. Returns why it ended; raises what ended it, as it was raised."""
+    trouble: Exception | None = None
+    try:
+        while not query.awaitTermination(_POLL_S):
+            if stop.is_set():
+                delivery.ask_to_stop(query.stop)
+    except (PySparkException, Py4JError, OSError) as error:
+        trouble = error
+    if isinstance(delivery.error, StopAsked):
+        return "asked"
+    if isinstance(delivery.error, PakkaError):
+        raise delivery.error
+    if trouble is not None or delivery.error is not None:
+        raise _query_failed(delivery, delivery.error or trouble) from (delivery.error or trouble)
+    return "asked" if stop.is_set() else "done"
+
+
+def _query_failed(delivery: Delivery, error: Any) -> PakkaError:
+    name = delivery.pipeline.name
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return UnavailableError(
+        f"pipeline `{name}`: Spark's query ended: {type(error).__name__}: {lines[0] if lines else 'no reason given'}; every "
+        "epoch is either in all sinks or in none, or will be finished by the next run",
+        hint="run the pipeline again; Spark's own messages are in its log, or on the terminal with `--verbose`",
+    )

@@ -1,0 +1,199 @@
+"""foreachBatch: Spark hands over an epoch, and gets it back delivered."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+import pakka.errors
+from pakka.contract.pipeline import Pipeline
+from pakka.contract.state import Owner, StateStore
+from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
+from pakka.coordinator.recovery import Recovered
+from pakka.errors import AbortedError, BugError, PakkaError, UsageError
+from pakka.model.epoch import Checkpoint, Epoch, Origin
+from pakka.model.event import Delivered, Event, Started
+from pakka.model.prepared import SlotReport
+from pakka.points import reach
+from pakka.spark.checkpoint import batch_time_us, digest, files_for
+from pakka.spark.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class StopAsked(Exception):
+    """Raised into Spark at the beginning of an epoch to end the query before it."""
+
+
+class Delivery:
+    """The callback of one query. It owns the coordinator, and keeps the error that ended the query, as it was raised."""
+
+    def __init__(
+        self, pipeline: Pipeline, plan: Plan, store: StateStore, listen: Callable[[Event], None] = lambda _: None
+    ) -> None:
+        self.pipeline = pipeline
+        self.plan = plan
+        self.listen = listen
+        self.error: BaseException | None = None
+        self.epochs = 0
+        self.rows_in = 0
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pakka")
+        self._gate = threading.Lock()
+        self._is_stopping = False
+        self._checkpoint: str | None = None
+        self.coordinator = Coordinator(
+            pipeline.name,
+            {name: output.sink for name, output in pipeline.outputs.items()},
+            store,
+            spool=pipeline.spool,
+            owner=Owner(socket.gethostname(), os.getpid(), time.time()),
+            clock=time.time,
+            sleep=time.sleep,
+            pool=self._pool,
+        )
+
+    def start(self, checkpoint: Checkpoint | None) -> Recovered:
+        """Recover the pipeline. The checkpoint is that of the query whose callback this is; None without a query."""
+        run = self.coordinator.start(checkpoint)
+        self._checkpoint = checkpoint.path if checkpoint else None
+        committed = run.committed.number if run.committed else -1
+        self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted))
+        return run
+
+    def deliver(self, batch: DataFrame, origin: Origin, at_us: int) -> EpochReport:
+        """Deliver one epoch, whose rows are `batch`."""
+        began = time.time()
+
+        def prepare(epoch: Epoch, fence: int) -> Harvest:
+            return run_writers(self.plan, batch, self._slots(batch), epoch.number, fence, at_us)
+
+        report = self.coordinator.deliver(origin, prepare)
+        if report.is_new:
+            self.epochs += 1
+            self.rows_in += report.count.rows_in
+        self.listen(
+            Delivered(
+                self.pipeline.name,
+                report.epoch.number,
+                report.is_new,
+                report.count.rows_in,
+                dict(report.sinks),
+                report.count.dead,
+                report.count.dropped,
+                time.time() - began,
+                report.commit_s,
+            )
+        )
+        reach("acknowledge.before", report.epoch.number)
+        return report
+
+    def on_batch(self, batch: DataFrame, number: int) -> None:
+        """What foreachBatch calls."""
+        # Never wait here: Spark's thread cannot be interrupted while it waits for Python.
+        if not self._gate.acquire(blocking=False):
+            raise StopAsked
+        try:
+            if self._is_stopping:
+                raise StopAsked
+            offsets = self._offsets(batch, number)
+            origin = Origin(query_id(batch), number, digest(offsets))
+            self.deliver(batch, origin, batch_time_us(offsets) or int(time.time() * 1e6))
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self._gate.release()
+
+    def ask_to_stop(self, stop_query: Callable[[], None]) -> None:
+        """End the query between two epochs. Stopping it while the callback runs has crashed Spark's own thread."""
+        self._is_stopping = True
+        if self._gate.acquire(blocking=False):
+            try:
+                stop_query()
+            finally:
+                self._gate.release()
+
+    def close(self) -> None:
+        """Enter the last epoch as committed and let go of the sinks."""
+        try:
+            self.coordinator.stop()
+        finally:
+            self._pool.shutdown()
+
+    def _offsets(self, batch: DataFrame, number: int) -> bytes:
+        """The source offsets of an epoch, as Spark has written them before it began."""
+        if self._checkpoint is None:
+            raise BugError(f"pipeline `{self.pipeline.name}`: an epoch came before the start; nothing was written")
+        files, root = files_for(self._checkpoint, batch.sparkSession)
+        offsets = files.read(f"{root}/offsets/{number}")
+        if offsets is None:
+            raise BugError(f"Spark runs batch {number} and has no offsets for it in {root}; nothing was written")
+        return offsets
+
+    def _slots(self, batch: DataFrame) -> int:
+        return self.pipeline.slots or batch.sparkSession.sparkContext.defaultParallelism
+
+
+def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int, at_us: int) -> Harvest:
+    """The one Spark job of an epoch: judge, write and prepare, and bring the reports home."""
+    task = plan.for_epoch(epoch, fence, at_us)
+    job: Any = plan.columns(batch).coalesce(slots).mapInArrow(task, "answer string")
+    # Asked of the very plan that runs, so that a slot which said nothing is missed.
+    expected = int(job._jdf.queryExecution().toRdd().getNumPartitions())
+    try:
+        answers = [json.loads(row[0]) for row in job.collect()]
+    except Exception as error:
+        raise AbortedError(
+            f"pipeline `{task.pipeline}`: epoch {epoch}: a task failed for good: {_cause(error)}; the epoch was aborted and "
+            "nothing of it is visible",
+            hint="mend the cause and run again: the epoch runs again with the same rows",
+        ) from error
+    for answer in answers:
+        if "error" in answer:
+            raise _error_of(answer["error"])
+    return Harvest(expected, [SlotReport.from_json(a["report"]) for a in answers])
+
+
+def query_id(batch: DataFrame) -> str:
+    """The streaming query this epoch belongs to."""
+    query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not query:
+        raise BugError("Spark did not say which query an epoch belongs to; nothing was written")
+    return str(query)
+
+
+def checkpoint_of(batch: DataFrame) -> str:
+    """The checkpoint directory of the query that this epoch belongs to."""
+    query_id_ = query_id(batch)
+    # The batch has a session of its own, cloned from the one that manages the query.
+    for spark in (SparkSession._instantiatedSession, batch.sparkSession):
+        query: Any = spark._jsparkSession.streams().get(query_id_) if spark is not None else None
+        if query is not None:
+            return str(query.streamingQuery().resolvedCheckpointRoot())
+    raise UsageError(
+        "the query that `pakka.deliver` was given to is not managed by the session that was made first; nothing was written",
+        hint="start the query from the session that `SparkSession.builder.getOrCreate()` returned",
+    )
+
+
+def _error_of(answer: dict[str, str]) -> PakkaError:
+    kind = getattr(pakka.errors, answer["class"], PakkaError)
+    error: PakkaError = kind(answer["message"], answer["hint"])
+    return error
+
+
+def _cause(error: Exception) -> str:
+    """The line of a Spark error that a person wants: the last one that a Python worker or the JVM said."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "...", "^", "JVM stacktrace"))]
+    named = [line for line in told if "Error" in line or "Exception" in line]
+    return (named or told or ["no reason given"])[-1][:500]
