@@ -1,0 +1,384 @@
+"""One epoch, from hand-over to acknowledgement, with every kind of answer on the way."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from pakka.coordinator.epoch import Harvest
+from pakka.errors import (
+    AbortedError,
+    BugError,
+    FencedError,
+    RefusedError,
+    RegressError,
+    SinkError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from pakka.model.outcome import Outcome
+from pakka.sinks.memory import MemorySink, Space
+from pakka.testing.crash import POINTS
+from pakka.testing.simulated import SimulatedSink, World
+from pakka.testing.store import MemoryStore
+from tests.unit.coordinator.stage import Crash, Stage, crash_at
+
+
+@pytest.fixture
+def memory() -> MemorySink:
+    return MemorySink(f"space-{uuid.uuid4()}")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def stage(memory, world) -> Stage:
+    return Stage({"whole": memory, "slots": SimulatedSink(world)})
+
+
+def rows_of(memory: MemorySink) -> list[int]:
+    return sorted(i for table in Space.named(memory.space).rows for i in table.column("id").to_pylist())
+
+
+def slots_of(world: World) -> list[tuple[int, int]]:
+    return sorted((s.epoch, s.number) for s in world.visible)
+
+
+def assert_exactly_once(stage: Stage, memory: MemorySink, world: World, upto: int) -> None:
+    assert rows_of(memory) == stage.ids(upto)
+    assert slots_of(world) == [(e, n) for e in range(upto + 1) for n in range(stage.slots)]
+    assert world.prepared == {}
+
+
+def test_epochs_land_once_in_every_sink(stage, memory, world):
+    stage.run(4)
+    assert_exactly_once(stage, memory, world, 4)
+
+
+def test_the_happy_path_makes_one_durable_write_an_epoch(stage):
+    driver = stage.driver()
+    driver.start(stage.checkpoint())
+    before = stage.store.writes
+    for batch in range(10):
+        driver.deliver(stage.origin(batch), stage.prepare)
+    assert stage.store.writes - before == 10
+
+
+def test_an_epoch_that_was_committed_is_not_run_again(stage, memory, world):
+    stage.run(2)
+    stage.acknowledged = 1
+
+    def never(epoch, fence):
+        raise AssertionError("the writers ran again")
+
+    driver = stage.driver()
+    driver.start(stage.checkpoint())
+    assert driver.deliver(stage.origin(2), never).is_new is False
+    assert_exactly_once(stage, memory, world, 2)
+
+
+REACHED_HERE = sorted(p for p in POINTS if p.split(".")[0] in ("begin", "prepared", "decide", "acknowledge", "recover"))
+
+
+@pytest.mark.parametrize("point", [*REACHED_HERE, "commit.sink", "commit.slot", "commit.after", "task.prepared"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_crash_at_any_point_ends_exactly_once(stage, memory, world, point, nth):
+    with crash_at("decide.after", nth=2), pytest.raises(Crash):
+        stage.run(4)
+    try:
+        with crash_at(point, nth):
+            stage.run(4)
+    except Crash:
+        stage.run(4)
+    assert_exactly_once(stage, memory, world, 4)
+    state = stage.store.read("refunds")
+    assert (state.committed, state.open) == (4, ())
+
+
+def test_every_point_of_this_test_is_reached(stage):
+    seen = set()
+    from pakka import points
+
+    with crash_at("decide.after", nth=2), pytest.raises(Crash):
+        stage.run(3)
+    points.arm(lambda name, epoch: seen.add(name))
+    try:
+        stage.run(3)
+    finally:
+        points.arm(None)
+    assert set(REACHED_HERE) <= seen
+
+
+def test_a_slot_that_says_nothing_aborts_the_epoch(stage, memory, world):
+    def half(epoch, fence):
+        return Harvest(stage.slots, [stage.write(epoch, fence, 0)])
+
+    with pytest.raises(AbortedError, match=r"slots \[1\] said nothing"):
+        stage.run(0, prepare=half)
+    assert rows_of(memory) == []
+    assert world.prepared == {}
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_a_slot_reported_twice_aborts_the_epoch(stage, memory):
+    def twice(epoch, fence):
+        return Harvest(stage.slots, [stage.write(epoch, fence, n) for n in (0, 0)])
+
+    with pytest.raises(AbortedError):
+        stage.run(0, prepare=twice)
+    assert rows_of(memory) == []
+
+
+def test_rows_that_do_not_add_up_abort_the_epoch(stage, memory):
+    def leaky(epoch, fence):
+        harvest = stage.prepare(epoch, fence)
+        first = harvest.reports[0]
+        return Harvest(stage.slots, [replace(first, count=replace(first.count, good=1)), *harvest.reports[1:]])
+
+    with pytest.raises(BugError, match="3 rows in, but 1 good"):
+        stage.run(0, prepare=leaky)
+    assert rows_of(memory) == []
+
+
+def test_a_writer_that_fails_aborts_what_the_others_prepared(stage, memory, world):
+    def failing(epoch, fence):
+        stage.write(epoch, fence, 0)
+        raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        stage.run(0, prepare=failing)
+    assert world.prepared == {}
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_retry_and_unknown_are_asked_again_until_the_sink_knows(stage, memory, world):
+    answers = iter([Outcome.retry("busy"), Outcome.unknown("line cut"), None, None])
+    world.answer = lambda step, record: next(answers, None) if step == "before" else None
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+    assert stage.waits == [0.1]
+
+
+def test_a_lost_answer_after_the_commit_leaves_one_copy(stage, memory, world):
+    lost = iter([Outcome.unknown("no answer")])
+    world.answer = lambda step, record: next(lost, None) if step == "after" else None
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_a_sink_that_never_answers_ends_as_unknown_and_is_finished_by_the_next_run(stage, memory, world):
+    world.answer = lambda step, record: Outcome.unknown("line cut") if step == "after" else None
+    with pytest.raises(UnknownOutcomeError, match="epoch 0 is decided and the visibility of"):
+        world.answer = lambda step, record: Outcome.unknown("line cut")
+        stage.run(0)
+    assert stage.store.read("refunds").open[0].epoch.number == 0
+    world.answer = lambda step, record: None
+    stage.run(1)
+    assert_exactly_once(stage, memory, world, 1)
+
+
+def test_a_sink_that_says_not_yet_for_too_long_is_finished_by_the_next_run(stage, memory, world):
+    world.answer = lambda step, record: Outcome.retry("read-only")
+    with pytest.raises(SinkError, match="epoch 0 is decided and not yet visible: read-only"):
+        stage.run(0)
+    world.answer = lambda step, record: None
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_a_record_lost_after_the_decision_is_made_again(stage, memory, world):
+    """A DBA rolled a prepared transaction back: the other slots and sinks have committed, this one must follow."""
+    driver = stage.driver()
+    driver.start(stage.checkpoint())
+    stage.planned = 0
+
+    def prepare(epoch, fence):
+        harvest = stage.prepare(epoch, fence)
+        return harvest
+
+    with crash_at("decide.after"), pytest.raises(Crash):
+        driver.deliver(stage.origin(0), prepare)
+    world.lose(next(s for s in world.prepared if s.number == 1))
+    stage.run(1)
+    assert_exactly_once(stage, memory, world, 1)
+
+
+def test_a_lost_record_that_comes_out_differently_stops_the_pipeline(stage, memory, world):
+    with crash_at("decide.after"), pytest.raises(Crash):
+        stage.run(0)
+    world.lose(next(s for s in world.prepared if s.number == 1))
+    stage.rows = 4
+    with pytest.raises(RegressError, match="had to run again"):
+        stage.run(0)
+    assert world.prepared == {}
+    assert slots_of(world) == [(0, 0)]
+
+
+def test_a_lost_record_found_while_running_is_made_again_by_the_next_run(stage, memory, world):
+    def lossy(epoch, fence):
+        harvest = stage.prepare(epoch, fence)
+        world.lose(next(s for s in world.prepared if s.number == 0))
+        return harvest
+
+    with pytest.raises(RefusedError, match="has lost 1"):
+        stage.run(0, prepare=lossy)
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+class FlakyStore(MemoryStore):
+    """Fails the first decisions, after or before writing them."""
+
+    def __init__(self, error, is_written, times):
+        super().__init__()
+        self.error, self.is_written, self.times = error, is_written, times
+
+    def decide(self, decision):
+        if self.is_written:
+            super().decide(decision)
+        if self.times > 0:
+            self.times -= 1
+            raise self.error("no answer")
+        super().decide(decision)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_lost_answer_to_the_decision_is_settled_by_deciding_again(memory, is_written):
+    stage = Stage({"whole": memory}, FlakyStore(UnknownOutcomeError, is_written, 2))
+    stage.run(1)
+    assert rows_of(memory) == stage.ids(1)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_decision_that_stays_unknown_aborts_nothing(memory, world, is_written):
+    sinks = {"whole": memory, "slots": SimulatedSink(world)}
+    stage = Stage(sinks, FlakyStore(UnknownOutcomeError, is_written, 99))
+    with pytest.raises(UnknownOutcomeError, match="its rows are prepared and stay so"):
+        stage.run(0)
+    assert len(world.prepared) == stage.slots
+    stage.store.times = 0
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_a_decision_that_was_never_sent_aborts_the_epoch(memory, world):
+    sinks = {"whole": memory, "slots": SimulatedSink(world)}
+    stage = Stage(sinks, FlakyStore(UnavailableError, False, 99))
+    with pytest.raises(AbortedError, match="nothing of it is visible"):
+        stage.run(0)
+    assert world.prepared == {}
+    stage.store.times = 0
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+@pytest.mark.parametrize("point", ["begin", "task.prepared", "prepared", "decide.before"])
+def test_a_driver_overtaken_before_its_decision_changes_nothing(stage, memory, world, point):
+    old = stage.driver()
+    old.start(stage.checkpoint())
+    stage.planned = 0
+    taken = []
+
+    def overtake(name: str, epoch: int) -> None:
+        if name == point and not taken:
+            taken.append(name)
+            stage.run(2)
+
+    from pakka import points
+
+    points.arm(overtake)
+    try:
+        with pytest.raises(FencedError):
+            old.deliver(stage.origin(0), stage.prepare)
+    finally:
+        points.arm(None)
+    assert_exactly_once(stage, memory, world, 2)
+
+
+@pytest.mark.parametrize("point", ["decide.after", "commit.sink", "commit.slot", "commit.after"])
+def test_a_driver_overtaken_after_its_decision_adds_nothing(stage, memory, world, point):
+    old = stage.driver()
+    old.start(stage.checkpoint())
+    stage.planned = 0
+    taken = []
+
+    def overtake(name: str, epoch: int) -> None:
+        if name == point and not taken:
+            taken.append(name)
+            stage.run(2)
+
+    from pakka import points
+
+    points.arm(overtake)
+    try:
+        try:
+            old.deliver(stage.origin(0), stage.prepare)
+            old.stop()
+        except FencedError:
+            pass
+    finally:
+        points.arm(None)
+    assert taken
+    assert_exactly_once(stage, memory, world, 2)
+
+
+def test_an_old_driver_does_not_sweep_what_a_newer_one_has_prepared(stage, world):
+    old = stage.driver(sweep_every=1)
+    old.start(stage.checkpoint())
+    new = stage.driver()
+    new.start(stage.checkpoint())
+    stage.prepare(*_epoch_of(new, stage))
+    with pytest.raises(FencedError):
+        old.deliver(stage.origin(0), stage.prepare)
+    assert len(world.prepared) == stage.slots
+
+
+def _epoch_of(driver, stage):
+    from pakka.model.epoch import Epoch
+
+    return Epoch("refunds", 0, stage.origin(0)), driver.fence
+
+
+def test_litter_of_a_retried_slot_is_swept_at_once(stage, memory, world):
+    def retried(epoch, fence):
+        stage.write(epoch, fence, 0)  # an attempt whose report never came back
+        harvest = stage.prepare(epoch, fence)
+        return Harvest(harvest.slots, [replace(harvest.reports[0], is_retried=True), *harvest.reports[1:]])
+
+    stage.run(0, prepare=retried)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_litter_that_nobody_reported_is_swept_now_and_then(stage, world):
+    def speculative(epoch, fence):
+        stage.write(epoch, fence, 0)
+        return stage.prepare(epoch, fence)
+
+    stage.run(2, driver=stage.driver(sweep_every=3), prepare=speculative)
+    assert world.prepared == {}
+
+
+def test_committers_are_closed_in_reverse_order_even_if_one_fails(memory, world):
+    closed = []
+
+    class Watched(MemorySink):
+        def open_committer(self, binding, fence):
+            committer = super().open_committer(binding, fence)
+
+            def close():
+                closed.append(binding.sink)
+                if binding.sink == "b":
+                    raise OSError("already gone")
+
+            committer.close = close
+            return committer
+
+    stage = Stage({"a": Watched("a-closed"), "b": Watched("b-closed")})
+    with pytest.raises(ExceptionGroup):
+        stage.run(0)
+    assert closed == ["b", "a"]

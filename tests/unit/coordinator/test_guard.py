@@ -1,0 +1,177 @@
+"""The regress guard: what it adopts, and what it refuses before anything is written."""
+
+import uuid
+
+import pytest
+
+from pakka.errors import RegressError
+from pakka.sinks.memory import MemorySink, Space
+from pakka.testing.simulated import SimulatedSink, World
+from pakka.testing.store import MemoryStore
+from tests.unit.coordinator.stage import Crash, Stage, crash_at
+
+
+@pytest.fixture
+def memory() -> MemorySink:
+    return MemorySink(f"space-{uuid.uuid4()}")
+
+
+@pytest.fixture
+def stage(memory) -> Stage:
+    stage = Stage({"whole": memory, "second": MemorySink(f"second-{uuid.uuid4()}")})
+    stage.run(3)
+    return stage
+
+
+def rows_of(sink: MemorySink) -> list[int]:
+    return sorted(i for table in Space.named(sink.space).rows for i in table.column("id").to_pylist())
+
+
+def all_once(stage: Stage, upto: int) -> bool:
+    return all(rows_of(sink) == stage.ids(upto) for sink in stage.sinks.values())
+
+
+def refused(stage: Stage, words: str, command: str) -> None:
+    before = {name: rows_of(sink) for name, sink in stage.sinks.items()}
+    with pytest.raises(RegressError, match=words) as error:
+        stage.run(stage.acknowledged + 1)
+    assert command in error.value.hint
+    assert {name: rows_of(sink) for name, sink in stage.sinks.items()} == before
+
+
+def test_a_deleted_checkpoint_is_refused(stage):
+    stage.query, stage.planned, stage.acknowledged = "q-2", -1, -1
+    refused(stage, "is new, but epochs up to 3 were delivered by query q-1", "pakka reset refunds --checkpoint")
+
+
+def test_the_checkpoint_of_another_pipeline_is_refused(stage):
+    stage.query = "q-other"
+    refused(stage, "belongs to query q-other", "pakka reset refunds --checkpoint")
+
+
+def test_a_checkpoint_restored_from_an_older_copy_is_refused(stage):
+    stage.planned = stage.acknowledged = 1
+    refused(stage, "older than the pipeline", "pakka reset refunds --checkpoint")
+
+
+def test_a_checkpoint_one_epoch_older_without_its_offsets_is_refused(stage):
+    stage.planned = stage.acknowledged = 2
+    refused(stage, "older than the pipeline", "pakka reset refunds --checkpoint")
+
+
+def test_a_lost_state_store_is_adopted_from_the_ledgers(stage):
+    stage.store = MemoryStore()
+    stage.run(5)
+    assert all_once(stage, 5)
+    assert stage.store.read("refunds").fence > 1
+
+
+def test_a_state_store_restored_from_an_older_copy_is_brought_up_to_date(stage):
+    old = dict(stage.store.states)
+    stage.run(5)
+    stage.store.states = old
+    stage.run(7)
+    assert all_once(stage, 7)
+
+
+@pytest.mark.parametrize("point", ["decide.after", "commit.sink", "commit.after", "acknowledge.before"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_state_store_lost_in_the_middle_of_an_epoch_loses_and_doubles_nothing(stage, point, nth):
+    with crash_at(point, nth), pytest.raises(Crash):
+        stage.run(5)
+    stage.store = MemoryStore()
+    stage.run(6)
+    assert all_once(stage, 6)
+
+
+def test_a_state_store_lost_between_two_slots_is_finished_by_comparing(memory):
+    world = World()
+    stage = Stage({"whole": memory, "slots": SimulatedSink(world)}, slots=12)
+    with crash_at("commit.slot", nth=3), pytest.raises(Crash):
+        stage.run(0)
+    assert 0 < len(world.visible) < stage.slots
+    stage.store = MemoryStore()
+    stage.run(1)
+    assert rows_of(memory) == stage.ids(1)
+    assert sorted((s.epoch, s.number) for s in world.visible) == [(e, n) for e in (0, 1) for n in range(12)]
+
+
+def test_a_state_store_lost_with_rows_that_came_out_differently_stops(memory):
+    world = World()
+    stage = Stage({"whole": memory, "slots": SimulatedSink(world)}, slots=12)
+    with crash_at("commit.slot", nth=3), pytest.raises(Crash):
+        stage.run(0)
+    stage.store, stage.rows = MemoryStore(), 5
+    with pytest.raises(RegressError, match="had to run again"):
+        stage.run(0)
+
+
+def test_a_lost_state_store_and_checkpoint_are_refused(stage):
+    stage.store = MemoryStore()
+    stage.query, stage.planned, stage.acknowledged = "q-2", -1, -1
+    refused(stage, "sinks hold epochs up to 3", "pakka reset refunds --checkpoint")
+
+
+def test_a_lost_state_store_with_a_foreign_checkpoint_is_refused(stage):
+    stage.store, stage.query = MemoryStore(), "q-other"
+    refused(stage, "holds epochs of query q-1", "pakka reset refunds --checkpoint")
+
+
+def test_a_checkpoint_that_nobody_knows_is_refused(memory):
+    stage = Stage({"whole": memory})
+    stage.planned = stage.acknowledged = 7
+    refused(stage, "has acknowledged 8 epochs, which neither", "pakka reset refunds --checkpoint")
+
+
+def test_a_deleted_output_is_refused(stage, memory):
+    Space._named.pop(memory.space)
+    refused(stage, "sink `whole` holds nothing", "pakka reset refunds --sink whole")
+
+
+def test_an_output_restored_from_an_older_copy_is_refused(stage, memory):
+    space = Space.named(memory.space)
+    saved = (list(space.rows), dict(space.ledger))
+    stage.run(5)
+    space.rows, space.ledger = saved
+    refused(stage, "sink `whole` holds only epochs up to 3", "pakka reset refunds --sink whole")
+
+
+def test_a_sink_added_to_a_running_pipeline_begins_with_the_next_epoch(stage):
+    added = MemorySink(f"added-{uuid.uuid4()}")
+    stage.sinks = {**stage.sinks, "added": added}
+    stage.run(5)
+    assert rows_of(added) == [i for i in stage.ids(5) if i not in stage.ids(3)]
+
+
+def test_a_sink_removed_while_an_epoch_is_decided_for_it_is_refused(stage):
+    with crash_at("decide.after"), pytest.raises(Crash):
+        stage.run(5)
+    stage.sinks = {"whole": stage.sinks["whole"]}
+    with pytest.raises(RegressError, match="decided for sink `second`"):
+        stage.run(5)
+
+
+def test_an_epoch_with_other_offsets_than_before_is_refused(stage):
+    driver = stage.driver()
+    driver.start(stage.checkpoint())
+    stage.query = "q-9"
+    with pytest.raises(RegressError, match="its rows are not the same"):
+        driver.deliver(stage.origin(3), stage.prepare)
+
+
+def test_an_epoch_that_leaves_a_gap_is_refused(stage):
+    driver = stage.driver()
+    driver.start(stage.checkpoint())
+    with pytest.raises(RegressError, match="never delivered"):
+        driver.deliver(stage.origin(6), stage.prepare)
+
+
+def test_a_new_checkpoint_is_taken_after_a_reset(stage):
+    delivered = [len(rows_of(s)) for s in stage.sinks.values()]
+    stage.query, stage.planned, stage.acknowledged = "q-2", -1, -1
+    stage.store.reset("refunds", 4)
+    stage.run(1)
+    assert [len(rows_of(s)) for s in stage.sinks.values()] == [n + 2 * stage.slots * stage.rows for n in delivered]
+    assert stage.store.read("refunds").committed == 5
+    stage.run(2)
+    assert stage.store.read("refunds").committed == 6
