@@ -1,0 +1,80 @@
+"""`${env:NAME}`: text that comes from the environment, and stays out of sight.
+
+A value taken from the environment is a string like any other, except that its repr is what the file says. It pickles as
+a plain string, so that executors need nothing from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+# A shorter value is no secret, and hiding every "1" or "on" would make messages unreadable.
+_HIDDEN_CHARS_MIN = 4
+
+
+class EnvText(str):
+    """A string with values from the environment in it. `shown` is the text as the file has it."""
+
+    shown: str
+    values: Mapping[str, str]
+    """What came from the environment, by the reference that stands for it."""
+
+    def __new__(cls, text: str, shown: str, values: Mapping[str, str]) -> EnvText:
+        made = super().__new__(cls, text)
+        made.shown = shown
+        made.values = dict(values)
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str.__str__(self),)
+
+
+def resolve(text: str, environ: Mapping[str, str]) -> str:
+    """The text with its references replaced. A name that is not set raises `KeyError` with that name."""
+    values = {match.group(0): environ[match.group(1)] for match in REFERENCE.finditer(text)}
+    if not values:
+        return text
+    return EnvText(REFERENCE.sub(lambda match: values[match.group(0)], text), text, values)
+
+
+def hider(value: object) -> Callable[[str], str]:
+    """A function that puts references back in place of the values that `value` took from the environment."""
+    known = {text: reference for reference, text in references(value).items()}
+    hidden = sorted((text for text in known if len(text) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
+    if not hidden:
+        return lambda text: text
+    pattern = re.compile("|".join(re.escape(text) for text in hidden))
+    return lambda text: pattern.sub(lambda match: known[match.group(0)], text)
+
+
+def references(value: object) -> dict[str, str]:
+    """Every reference in `value`, however deep, and the text that stands for it."""
+    if isinstance(value, EnvText):
+        return dict(value.values)
+    items: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    elif is_dataclass(value):
+        items = [getattr(value, field.name) for field in fields(value)]
+    return {reference: text for item in items for reference, text in references(item).items()}
+
+
+def restore(value: Any, original: Any) -> Any:
+    """Put back the `EnvText`s of `original` that validation has copied into plain strings."""
+    if isinstance(original, EnvText) and isinstance(value, str):
+        return original
+    if isinstance(original, Mapping) and isinstance(value, Mapping):
+        return {key: restore(item, original.get(key)) for key, item in value.items()}
+    if isinstance(original, list) and isinstance(value, list | tuple) and len(original) == len(value):
+        return type(value)(restore(item, was) for item, was in zip(value, original, strict=True))
+    return value
