@@ -38,6 +38,7 @@ def examine(
         return _examine_new(state, checkpoint, entries, written)
     story = _Story(state, checkpoint, entries)
     story.check_checkpoint()
+    story.check_origins()
     finding = story.adoption()
     story.check_sinks(finding.adopt.number if finding.adopt else state.committed, known_sinks)
     return finding
@@ -140,6 +141,20 @@ class _Story:
                 f"restore the newest checkpoint, or accept this one with `pakka reset {self.name} --checkpoint`",
             )
 
+    def check_origins(self) -> None:
+        """An epoch of the right number may still be another one: a sink's output can be somebody else's backup."""
+        origins = {d.epoch.number: d.epoch.origin for d in self.state.open}
+        if self.state.origin is not None:
+            origins[self.state.committed] = self.state.origin
+        for sink, entry in self.entries.items():
+            ours = origins.get(entry.epoch.number) if entry is not None else None
+            if entry is not None and ours is not None and ours.digest and entry.epoch.origin != ours:
+                self._refuse(
+                    f"sink `{sink}` holds an epoch {entry.epoch.number} of {entry.epoch.origin}, and this pipeline's is of "
+                    f"{ours}",
+                    f"restore the output that belongs to this pipeline, or give sink `{sink}` another output",
+                )
+
     def check_queries(self) -> None:
         """Without a state store the sinks' own memory must name this very checkpoint."""
         assert self.checkpoint is not None
@@ -156,7 +171,7 @@ class _Story:
         """An acknowledged epoch newer than the state: every sink must vouch for it, then it is adopted."""
         state, checkpoint = self.state, self.checkpoint
         if checkpoint is None or state.is_reset:
-            return Finding(base=state.base)
+            return Finding(base=state.base, held=self.held(self.newest))
         acknowledged = state.base + checkpoint.acknowledged
         if acknowledged <= self.newest:
             return Finding(base=state.base, held=self.held(self.newest))

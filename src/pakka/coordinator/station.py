@@ -48,7 +48,7 @@ class Station:
         lost: list[Prepared] = []
         waits = retry.waits()
         while True:
-            outcome, left, gone = self._ask(decision.epoch, left, pool)
+            outcome, left, gone = self._ask(decision, left, pool)
             lost += gone
             if outcome.is_final or (gone and not left):
                 return lost
@@ -58,9 +58,10 @@ class Station:
             sleep(wait)
 
     def _ask(
-        self, epoch: Epoch, left: Sequence[Prepared], pool: Executor
+        self, decision: Decision, left: Sequence[Prepared], pool: Executor
     ) -> tuple[Outcome, Sequence[Prepared], list[Prepared]]:
-        """Once: the worst outcome, what is still unsettled, and what is lost."""
+        """Once: the worst outcome, what is still unsettled, and what is lost. Slots first, then the epoch as a whole."""
+        epoch = decision.epoch
         outcome = Outcome(Kind.COMMITTED)
         lost: list[Prepared] = []
         if isinstance(self.committer, SlotCommit):
@@ -74,9 +75,10 @@ class Station:
             if lost:
                 return Outcome.refused("some slots are lost"), (), lost
         if isinstance(self.committer, EpochCommit):
-            outcome = self._ask_epoch(self.committer, epoch, left)
+            every = decision.of_sink(self.name)
+            outcome = self._ask_epoch(self.committer, epoch, every)
             if outcome.kind is Kind.REFUSED:
-                return outcome, (), list(left)
+                return outcome, (), list(every)
         return outcome, () if outcome.is_final else left, lost
 
     def _ask_slots(

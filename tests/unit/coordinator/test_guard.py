@@ -175,3 +175,26 @@ def test_a_new_checkpoint_is_taken_after_a_reset(stage):
     assert stage.store.read("refunds").committed == 5
     stage.run(2)
     assert stage.store.read("refunds").committed == 6
+
+
+def test_an_output_with_an_epoch_of_the_same_number_and_other_rows_is_refused(stage, memory):
+    other = MemorySink(f"other-{uuid.uuid4()}")
+    foreign = Stage({"whole": other})
+    foreign.query = "q-foreign"
+    foreign.run(3)
+    Space._named[memory.space] = Space.named(other.space)
+    refused(stage, "sink `whole` holds an epoch 3 of query q-foreig", "give sink `whole` another output")
+
+
+def test_a_batch_of_another_key_is_not_taken_for_one_that_a_sink_already_holds(memory):
+    """The state store is one epoch older than the sink, and there is no checkpoint to say so."""
+    stage = Stage({"whole": memory})
+    stage.run(0)
+    old = dict(stage.store.states)
+    stage.run(1)
+    stage.store.states = old
+    driver = stage.driver()
+    driver.start(None)
+    stage.query = "another key"
+    with pytest.raises(RegressError, match="its rows are not the same"):
+        driver.deliver(stage.origin(1), stage.prepare)
