@@ -10,21 +10,27 @@
 Raising the fence from 7 to 8 is one atomic rename of `fence-7` to `fence-8`. From then on every path of the older driver
 has ceased to exist: its writers cannot open a file, and its committer cannot move one. There is no lock that a frozen
 driver could hold, and no gap between checking the fence and acting on it.
+
+Two rules follow for all who work here: a path always goes through `fence-N`, and a missing directory above an attempt is
+never made again, because a newer driver has renamed it.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pakka.errors import FencedError, SinkError
 from pakka.model.id import Binding, Slot
 
 _PREFIX = "fence-"
+_OWNER = "owner.json"
 
 
 def fsync_directory(path: Path) -> None:
@@ -45,6 +51,17 @@ def fsync_file(path: Path) -> None:
         os.close(fd)
 
 
+def fsync_tree(path: Path) -> None:
+    """Make the names in a directory and in all directories below it durable."""
+    for directory, _, _ in os.walk(path, topdown=False, onerror=_raise):
+        fsync_directory(Path(directory))
+
+
+def _raise(error: OSError) -> None:
+    # os.walk passes over a directory that it cannot list, and names in it would not be synced.
+    raise error
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write a small file so that after a power cut it is there whole or not at all."""
     partial = path.with_name(path.name + ".partial")
@@ -54,6 +71,44 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(partial, path)
     fsync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, each one durable before the next."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    fsync_directory(path.parent)
+
+
+def make_below(base: Path, relative: str) -> Path:
+    """Make the directories of `relative` below `base`, but never `base` itself: see the rules on top."""
+    path = base
+    for part in Path(relative).parts:
+        path = path / part
+        with suppress(FileExistsError):
+            path.mkdir()
+    return path
+
+
+def refusal(subject: object, what: str, path: object, error: OSError) -> SinkError:
+    """What the operating system refused, in words that say what to do. `what` says what is known of the data."""
+    code = error.errno or 0
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"make room on the file system of {path}, then run again"
+    elif code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        hint = f"let the user that runs pakka (uid {os.geteuid()}) write there, or choose another path"
+    elif code == errno.ENAMETOOLONG:
+        hint = "a partition value is too long for the name of a directory; partition by another column"
+    elif code in (errno.EMFILE, errno.ENFILE):
+        hint = "allow more open files with `ulimit -n`, then run again"
+    elif code == errno.ENOENT:
+        hint = "the driver and every executor must see the same directory, and nobody may remove it while they run"
+    else:
+        hint = "mend the file system, then run again"
+    reason = os.strerror(code) if code else str(error)
+    return SinkError(f"{subject}: {path}: {reason}; {what}", hint=hint)
 
 
 class Staging:
@@ -73,19 +128,22 @@ class Staging:
         return self.path / str(slot)
 
     def begin(self, slot: Slot) -> Path:
-        """Make the directory of an attempt. Refused if the fence has been raised."""
+        """Make the directory of an attempt. Refused if the fence has been raised, or the attempt was begun before."""
         path = self.attempt(slot)
-        with self.fenced():
-            # Not makedirs: a missing parent means that a newer driver has renamed it.
-            path.mkdir()
+        try:
+            with self.fenced():
+                path.mkdir()
+        except FileExistsError:
+            raise SinkError(
+                f"{self.binding}: `{slot}` was begun before, and its files are in {path}; they were left as they are",
+                hint="an attempt's id is used once; run the pipeline again, which begins under a new fence",
+            ) from None
         return path
 
     def finish(self, slot: Slot) -> None:
         """Make an attempt's names durable and make sure that it is still ours. Its files are synced by the caller."""
-        path = self.attempt(slot)
         with self.fenced():
-            for directory in [path, *(p for p in path.rglob("*") if p.is_dir())]:
-                fsync_directory(directory)
+            fsync_tree(self.attempt(slot))
             fsync_directory(self.path)
 
     def seen(self) -> int:
@@ -94,40 +152,38 @@ class Staging:
 
     def raise_fence(self) -> None:
         """Rename the staging directory to our fence. Refused if a newer one stands."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._claim_root()
-        while self.seen() < self.fence:
-            older = max(self._fences(), default=None)
-            try:
-                if older is None:
-                    self.path.mkdir()
-                else:
-                    os.rename(self.root / f"{_PREFIX}{older}", self.path)
-            except (FileNotFoundError, FileExistsError):
-                continue  # another driver was faster; look again
-        self._check()
-        # Two drivers can both find the area empty and make a directory each. The newer one takes the older one in.
-        for fence in self._fences():
-            if fence < self.fence:
-                shutil.rmtree(self.root / f"{_PREFIX}{fence}")
+        self._claim()
+        while (newest := max(self._fences(), default=-1)) < self.fence:
+            if newest < 0:
+                # There is always one directory to rename, so two drivers at the very first start cannot both have one.
+                with suppress(FileExistsError):
+                    (self.root / f"{_PREFIX}0").mkdir()
+                continue
+            with suppress(FileNotFoundError):  # another driver was faster; look again
+                os.rename(self.root / f"{_PREFIX}{newest}", self.path)
+        self.check()
+        self._tidy()
         fsync_directory(self.root)
 
     def slots(self) -> list[Slot]:
         """Every attempt that has anything here, finished or not."""
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return []
-        return [slot for name in names if (slot := Slot.parse(name)) is not None]
+        while True:
+            newest = max(self._fences(), default=-1)
+            try:
+                names = os.listdir(self.root / f"{_PREFIX}{newest}") if newest >= 0 else []
+            except FileNotFoundError:
+                continue  # the fence was raised between the two looks
+            return [slot for name in names if (slot := Slot.parse(name)) is not None]
 
     def remove(self, slot: Slot) -> None:
         """Make an attempt vanish; one that is gone is fine."""
         path = self.attempt(slot)
-        with self.fenced():
-            try:
-                shutil.rmtree(path)
-            except FileNotFoundError:
-                self._check()
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            self.check()
+            if path.exists():  # something in it was removed by another hand at the same time
+                self.remove(slot)
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
@@ -135,13 +191,58 @@ class Staging:
         try:
             yield
         except FileNotFoundError:
-            self._check()
+            self.check()
             raise
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `FencedError` if a newer fence stands, and `SinkError` if ours was never raised here."""
         seen = self.seen()
         if seen > self.fence:
             raise FencedError.of(str(self.binding), self.binding.pipeline, self.fence, seen)
+        if seen < self.fence:
+            raise SinkError(
+                f"{self.binding}: fence {self.fence} does not stand in {self.root}, which is at fence {seen}; nothing was written",
+                hint="the driver and every executor must see the same directory, and nobody may remove it while they run",
+            )
+
+    def check_owner(self) -> None:
+        """Two pipelines in one place would take each other's epochs for their own: the first to come owns it."""
+        try:
+            theirs = json.loads((self.root / _OWNER).read_text())
+        except FileNotFoundError:
+            return
+        if theirs != self._mine:
+            raise SinkError(
+                f"{self.binding}: {self.root} belongs to sink `{theirs['pipeline']}.{theirs['sink']}`; nothing was written",
+                hint="give each sink of each pipeline an output of its own",
+            )
+
+    @property
+    def _mine(self) -> dict[str, str]:
+        return {"pipeline": self.binding.pipeline, "sink": self.binding.sink}
+
+    def _claim(self) -> None:
+        """Enter ourselves as the owner if there is none: a link is made whole, or not at all if the name is taken."""
+        path = self.root / _OWNER
+        while not path.exists():
+            make_directory(self.root)
+            mine = self.root / f"{_OWNER}.{uuid.uuid4().hex}"
+            # Taken: another was faster. Gone: the owner has tidied up. Either way the owner's entry is what counts.
+            with suppress(FileExistsError, FileNotFoundError):
+                write_durably(mine, json.dumps(self._mine).encode())
+                os.link(mine, path)
+            mine.unlink(missing_ok=True)
+        self.check_owner()
+
+    def _tidy(self) -> None:
+        """Remove what drivers that were killed while they raised a fence have left. Never a directory with files in it."""
+        for name in os.listdir(self.root):
+            if name.startswith(f"{_OWNER}."):
+                (self.root / name).unlink(missing_ok=True)
+        for fence in self._fences():
+            if fence < self.fence:
+                with suppress(FileNotFoundError):
+                    (self.root / f"{_PREFIX}{fence}").rmdir()
 
     def _fences(self) -> list[int]:
         try:
@@ -149,16 +250,3 @@ class Staging:
         except FileNotFoundError:
             return []
         return [int(n.removeprefix(_PREFIX)) for n in names if n.startswith(_PREFIX) and n[len(_PREFIX) :].isdigit()]
-
-    def _claim_root(self) -> None:
-        """Two pipelines in one place would take each other's epochs for their own: the first to come owns it."""
-        mine = {"pipeline": self.binding.pipeline, "sink": self.binding.sink}
-        path = self.root / "owner.json"
-        if not path.exists():
-            write_durably(path, json.dumps(mine).encode())
-        theirs = json.loads(path.read_text())
-        if theirs != mine:
-            raise SinkError(
-                f"{self.binding}: {self.root} belongs to sink `{theirs['pipeline']}.{theirs['sink']}`; nothing was written",
-                hint="give each sink of each pipeline an output of its own",
-            )
