@@ -1,0 +1,238 @@
+"""The spool: a slot's rows in one checked file, out of sight until the commit.
+
+The file is an Arrow IPC stream in the slot's directory of the staging area. Its size and SHA-256 stand in the prepared
+record, so a torn, altered or replaced file is found before one row of it reaches a sink.
+
+Measured with a million rows of 8 columns, 96 MB in memory: LZ4 halves the file (47 MB) and costs about 0.05 s more in
+all than none on a fast local disk, which any slower disk gives back; zstd makes it a third (30 MB) for twice the time.
+SHA-256 is 0.03 s of that, BLAKE2b twice as much, CRC-32 half as much; CRC-32 is for torn files only, and the
+difference cannot be felt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pakka.errors import BugError, FencedError, SchemaError, SinkError
+from pakka.model.id import Binding, Slot
+from pakka.model.prepared import Prepared
+from pakka.sinks._staging import Staging, refusal
+
+SPOOL_BYTES_MAX = 16 << 30
+"""What one slot may spool: some 350 million rows of 8 columns, far above a healthy epoch. It is there for the epoch in
+which a source sends all it ever had, so that the error names the reason, and not a full disk somewhere else."""
+
+_FILE = "rows.arrow"
+_BUFFER_BYTES = 1 << 20
+
+Encoder = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Turns rows into the form in which they are spooled, row for row, or refuses them with `SchemaError`."""
+
+
+def staging_of(binding: Binding, fence: int) -> Staging:
+    """Where a spooled sink stages: a directory of its own in the pipeline's spool."""
+    return Staging(Path(binding.spool) / f"{binding.pipeline}.{binding.sink}", binding, fence)
+
+
+@contextmanager
+def spool_errors(staging: Staging) -> Iterator[None]:
+    """Turn what the file system says into what a user can act on. A path that a newer fence has moved is `FencedError`."""
+    try:
+        with staging.fenced():
+            yield
+    except OSError as error:
+        raise refusal(staging.binding, "nothing was made visible", staging.path, error) from error
+
+
+class SpoolWriter:
+    """Writes one attempt at one slot to its file in the spool."""
+
+    def __init__(self, staging: Staging, slot: Slot, schema: pa.Schema, encode: Encoder, bytes_max: int) -> None:
+        self.staging = staging
+        self.slot = slot
+        self.encode = encode
+        self.rows = 0
+        # Encoding no rows tells the schema, and refuses what cannot be stored before anything is staged.
+        spooled = encode(pa.RecordBatch.from_pylist([], schema)).schema
+        with spool_errors(staging):
+            self._file = _CheckedFile(staging.begin(slot) / _FILE, slot, bytes_max)
+            self._stream = pa.ipc.new_stream(self._file, spooled, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = self.encode(batch)
+        if rows.num_rows != batch.num_rows:
+            raise BugError(
+                f"{self.staging.binding}: its encoder made {rows.num_rows} rows of {batch.num_rows}; nothing was prepared"
+            )
+        self._check(rows)
+        with spool_errors(self.staging):
+            self._stream.write_batch(rows)
+        self.rows += rows.num_rows
+
+    def prepare(self, checksum: str) -> Prepared:
+        with spool_errors(self.staging):
+            if not self.rows:
+                # Most slots of a small epoch are empty. They leave no file, so nothing has to be synced for them.
+                self._close()
+                self.staging.remove(self.slot)
+                return Prepared(self.slot, 0, checksum)
+            self._stream.close()
+            self._file.sync()
+            self.staging.finish(self.slot)
+        detail = {"file": _FILE, "bytes": self._file.bytes, "digest": self._file.digest}
+        return Prepared(self.slot, self.rows, checksum, detail)
+
+    def discard(self) -> None:
+        self._close()
+        # Once a newer driver has raised its fence, what lies here is its litter, and it sweeps.
+        with spool_errors(self.staging), suppress(FencedError):
+            self.staging.remove(self.slot)
+
+    def _close(self) -> None:
+        # The stream is not closed: that would write its end, and fail again on a disk that is full.
+        self._file.abandon()
+
+    def _check(self, rows: pa.RecordBatch) -> None:
+        """Text that is not UTF-8 passes through Spark and Arrow unnoticed, and would break the commit."""
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise SchemaError(
+                    f"{self.staging.binding}: column `{field.name}` ({field.type}) of epoch {self.slot.epoch} is malformed: "
+                    f"{error}; nothing was prepared",
+                    hint="if the column holds bytes, cast it to BINARY, not to STRING",
+                ) from error
+
+
+class _CheckedFile:
+    """A file that Arrow writes to: counts and digests the very bytes on their way, and keeps the bound."""
+
+    def __init__(self, path: Path, slot: Slot, bytes_max: int) -> None:
+        self.file = io.BufferedWriter(io.FileIO(path, "x"), _BUFFER_BYTES)
+        self.slot = slot
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self._sha256 = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._sha256.hexdigest()}"
+
+    def write(self, data: bytes) -> int:
+        self.bytes += len(data)
+        if self.bytes > self.bytes_max:
+            raise SinkError(
+                f"sink `{self.slot.pipeline}.{self.slot.sink}`: slot {self.slot.number} of epoch {self.slot.epoch} needs more "
+                f"than {self.bytes_max} bytes of spool; nothing was made visible",
+                hint="take less in one epoch (`max_files_per_epoch` of the source), use more `slots`, or raise "
+                "`spool_bytes_max` of this sink",
+            )
+        self._sha256.update(data)
+        return self.file.write(data)
+
+    def sync(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+    def abandon(self) -> None:
+        """Close without a word: what could not be written is being thrown away."""
+        with suppress(OSError):
+            self.file.close()
+
+    # What Arrow asks of a file beside `write`. It must not close the file before it is synced.
+    closed = False
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+class _Stamp(NamedTuple):
+    """Which file, and which state of it, was verified."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def _stamp(path: Path) -> _Stamp:
+    stat = path.stat()
+    return _Stamp(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+class SpoolReader:
+    """The spooled rows of an epoch's slots, in slot order. `verify` first: it looks at every byte before any row is read."""
+
+    def __init__(self, staging: Staging, prepared: Sequence[Prepared]) -> None:
+        self.staging = staging
+        self.records = sorted((p for p in prepared if p.rows), key=lambda p: p.slot.number)
+        self._seen: dict[Slot, _Stamp] = {}
+
+    def verify(self) -> str | None:
+        """Why these records can no longer be committed, naming the file; None if each is what its writer prepared."""
+        for record in self.records:
+            with spool_errors(self.staging):
+                try:
+                    with self.staging.fenced():
+                        trouble = self._look(record)
+                except FileNotFoundError:
+                    trouble = f"{self._path(record)} is gone"
+            if trouble is not None:
+                return trouble
+        return None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Every row, one file open at a time, nothing in memory but the batch at hand."""
+        for record in self.records:
+            path = self._path(record)
+            with spool_errors(self.staging), pa.memory_map(str(path)) as file:
+                if _stamp(path) != self._seen[record.slot]:
+                    raise SinkError(
+                        f"{self.staging.binding}: {path} was changed while it was read; nothing was committed"
+                    )
+                left = record.rows
+                for batch in pa.ipc.open_stream(file):
+                    left -= batch.num_rows
+                    yield batch
+            if left:
+                raise BugError(
+                    f"{self.staging.binding}: {path} does not hold {record.rows} rows; nothing was committed"
+                )
+
+    def _look(self, record: Prepared) -> str | None:
+        path = self._path(record)
+        self._seen[record.slot] = stamp = _stamp(path)
+        if stamp.size != record.detail["bytes"]:
+            return f"{path} has {stamp.size} bytes, and {record.detail['bytes']} were prepared"
+        with open(path, "rb") as file:
+            digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        if digest != record.detail["digest"]:
+            return (
+                f"{path} is not what was prepared: its digest is {digest}, and {record.detail['digest']} was prepared"
+            )
+        return None
+
+    def _path(self, record: Prepared) -> Path:
+        return self.staging.attempt(record.slot) / str(record.detail["file"])
