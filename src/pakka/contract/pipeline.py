@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pakka.contract.sink import Sink
@@ -83,7 +84,14 @@ class Pipeline:
 
     @property
     def checkpoint_path(self) -> str:
-        return self.checkpoint or f".pakka/checkpoints/{self.name}"
+        """Spark's checkpoint directory, the same for every process whatever its current directory is."""
+        path = self.checkpoint or f".pakka/checkpoints/{self.name}"
+        return path if "://" in path else str(Path(path).absolute())
+
+    @property
+    def spool_path(self) -> str:
+        """The spool directory, the same for every process whatever its current directory is."""
+        return str(Path(self.spool).absolute())
 
     def _check_targets(self) -> None:
         seen: dict[str, str] = {}

@@ -20,10 +20,11 @@ class Source(Protocol):
     def describe(self) -> str:
         """Where the rows come from, in words a user knows, with no secret."""
 
-    def read(self, spark: SparkSession, notes: str) -> DataFrame:
+    def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         """The stream, or a batch DataFrame. `notes` is a directory for what the source must remember between runs.
 
-        A malformed record comes as a row whose `corrupt_column` holds the raw text.
+        A malformed record comes as a row whose `corrupt_column` holds the raw text; if `is_strict`, there is no such
+        column, and it fails the task that reads it.
         """
 
     @property

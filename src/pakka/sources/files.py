@@ -50,28 +50,36 @@ class FilesSource:
     def on_corrupt(self) -> OnFail:
         return OnFail(self.corrupt)
 
-    def read(self, spark: SparkSession, notes: str) -> DataFrame:
-        schema = self._schema(spark, Path(notes) / "schema.json")
-        reader = spark.readStream.format(self.format).options(**self._reader_options())
+    def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StringType, StructType
+
+        schema = self._declared() if self.schema else self._inferred(spark, Path(notes) / "schema.json")
+        if self.corrupt_column is not None and not is_strict:
+            schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
+        reader = spark.readStream.format(self.format).options(**self._reader_options(is_strict))
         if self.max_files_per_epoch is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_epoch)
-        return reader.schema(schema).load(self.path)
+        try:
+            return reader.schema(schema).load(self._place)
+        except AnalysisException as error:
+            raise ConfigError(
+                f"source files: {self.path} cannot be read: {str(error).splitlines()[0]}; nothing was started",
+                hint="make the directory first; it may be empty if `schema` is given",
+            ) from error
 
-    def _reader_options(self) -> dict[str, Any]:
+    @property
+    def _place(self) -> str:
+        """Where to read, the same for Spark's JVM, whose current directory may be another one."""
+        return self.path if "://" in self.path else str(Path(self.path).absolute())
+
+    def _reader_options(self, is_strict: bool) -> dict[str, Any]:
         if self.corrupt_column is None:
             return dict(self.options)
-        defaults = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        defaults = {"mode": "FAILFAST"} if is_strict else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         if self.format == "csv":
             defaults["header"] = "true"
         return {**defaults, **self.options}
-
-    def _schema(self, spark: SparkSession, note: Path) -> StructType:
-        from pyspark.sql.types import StringType, StructType
-
-        schema = self._declared() if self.schema else self._inferred(spark, note)
-        if self.corrupt_column is not None and _CORRUPT not in schema.fieldNames():
-            schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
-        return schema
 
     def _declared(self) -> StructType:
         from pyspark.errors import PySparkException
@@ -94,11 +102,11 @@ class FilesSource:
 
         if note.exists():
             return StructType.fromJson(json.loads(note.read_text()))
-        reader = spark.read.format(self.format).options(**self._reader_options())
+        reader = spark.read.format(self.format).options(**self._reader_options(is_strict=False))
         if self.format == "csv":
             reader = reader.option("inferSchema", "true")
         try:
-            schema = reader.load(self.path).schema
+            schema = reader.load(self._place).schema
         except AnalysisException as error:
             raise SchemaError(
                 f"source files: no schema can be inferred from {self.path}: {str(error).splitlines()[0]}",

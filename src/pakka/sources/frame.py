@@ -37,6 +37,6 @@ class FrameSource:
     def on_corrupt(self) -> OnFail:
         return OnFail.FAIL
 
-    def read(self, spark: SparkSession, notes: str) -> DataFrame:
+    def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         frame: DataFrame = self.frame
         return frame

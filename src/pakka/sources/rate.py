@@ -33,6 +33,6 @@ class RateSource:
     def on_corrupt(self) -> OnFail:
         return OnFail.FAIL
 
-    def read(self, spark: SparkSession, notes: str) -> DataFrame:
+    def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", self.rows_per_epoch)
         return reader.option("numPartitions", self.slots).load()

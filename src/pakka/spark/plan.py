@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 from pyspark.sql.functions import coalesce, col, expr, lit, to_json, xxhash64
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -85,14 +85,14 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
         else:
             routes.append(_route(pipeline, name, output, judged, wire, columns))
     schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.columns, columns).schema)
-    task = Task(pipeline.name, pipeline.spool, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
+    task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
     return Plan(mask, tuple(wire.columns), task)
 
 
 def _route(pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wire: _Wire, columns: list[str]) -> Route:
     expressions = list(output.select) or [quoted_whole(c) for c in columns]
     field_name = f"sinks.{name}.select"
-    selected = _resolve(pipeline, field_name, judged, [_parsed(pipeline, field_name, e) for e in expressions], columns)
+    selected = _resolve(pipeline, field_name, judged, [expr(e) for e in expressions], columns)
     fields = [f for f in selected.schema.fields if f.name not in (RAW, _MASK)]
     names = tuple(f.name for f in fields)
     twice = sorted({n for n in names if names.count(n) > 1})
@@ -106,7 +106,7 @@ def _route(pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wir
         expressions = [e for x in expressions for e in ([quoted_whole(c) for c in columns] if x == "*" else [x])]
     where = None
     if output.where is not None:
-        condition = coalesce(_parsed(pipeline, f"sinks.{name}.where", output.where), lit(False))
+        condition = coalesce(expr(output.where), lit(False))
         _resolve(pipeline, f"sinks.{name}.where", judged, [condition], columns)
         where = wire.add(f"where {output.where}", condition)
     hashed = wire.add(f"hash {expressions}", _hash(expressions, [f.dataType for f in fields]))
@@ -134,16 +134,6 @@ def _has_map(kind: DataType) -> bool:
     return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)
 
 
-def _parsed(pipeline: Pipeline, where: str, expression: str) -> Column:
-    try:
-        return expr(expression)
-    except ParseException as error:
-        raise ConfigError(
-            f"pipeline `{pipeline.name}`: {where}: {expression!r} is not Spark SQL: {_first_line(error)}",
-            hint="a name with odd characters is written in backquotes",
-        ) from error
-
-
 def _resolve(
     pipeline: Pipeline, where: str, frame: DataFrame, columns: Sequence[Column], known: Sequence[str]
 ) -> DataFrame:
@@ -152,7 +142,7 @@ def _resolve(
     except AnalysisException as error:
         text = _first_line(error)
         unknown = re.search(r"name `?([^`'\"]+)`? cannot be resolved", text)
-        hint = nearest(unknown.group(1), known) if unknown else "see the SQL under that field"
+        hint = nearest(unknown.group(1), known) if unknown else "a name with odd characters is written in backquotes"
         raise ConfigError(f"pipeline `{pipeline.name}`: {where}: {text}", hint=hint) from error
 
 

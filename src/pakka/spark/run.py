@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql.functions import col, expr, lit
+from pyspark.errors import PySparkException
 
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
 from pakka.model.event import Event, Stopped
 from pakka.model.rule import OnFail
-from pakka.quality.dead_letter import quoted_whole
 from pakka.quality.judge import Judge
 from pakka.spark import checkpoint
 from pakka.spark.plan import RAW, make_plan
+from pakka.spark.process import Processing
 from pakka.spark.session import open_session
-from pakka.spark.stream import Delivery, StopAsked
+from pakka.spark.stream import Delivery, StopAsked, cause_of
 from pakka.state import open_store
 
 if TYPE_CHECKING:
@@ -42,15 +41,15 @@ def run(
     stop = stop or threading.Event()
     log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
     spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log)
-    frame, judge = read_source(spark, pipeline)
+    frame, process, judge = read_source(spark, pipeline)
     if not frame.isStreaming:
         raise ConfigError(
             f"pipeline `{pipeline.name}`: its source is a batch DataFrame, which has no epochs of its own",
             hint="deliver it as one epoch with `pakka.deliver_batch(frame, ...)`",
         )
-    plan = make_plan(pipeline, frame, judge)
+    plan = make_plan(pipeline, process(frame), judge)
     with closing(open_store(pipeline.state)) as store:
-        delivery = Delivery(pipeline, plan, store, listen)
+        delivery = Delivery(pipeline, plan, store, process, listen)
         try:
             delivery.start(checkpoint.read(pipeline.checkpoint_path, spark))
             reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
@@ -61,44 +60,17 @@ def run(
     return stopped
 
 
-def read_source(spark: SparkSession, pipeline: Pipeline) -> tuple[DataFrame, Judge]:
-    """The rows to judge. Malformed records go around `process`, with their raw text in a column of their own."""
+def read_source(spark: SparkSession, pipeline: Pipeline) -> tuple[DataFrame, Processing, Judge]:
+    """The stream, what becomes of its rows before they are judged, and the judge."""
     source = pipeline.source
-    frame = source.read(spark, f"{pipeline.checkpoint_path}.source")
-    raw = source.corrupt_column
-    if raw is None:
-        return _process(spark, pipeline, frame), Judge(pipeline.quality)
-    if source.on_corrupt is OnFail.DEAD_LETTER and pipeline.dead_letters is None:
-        judge = Judge(pipeline.quality, RAW, OnFail.FAIL)
-    else:
-        judge = Judge(pipeline.quality, RAW, source.on_corrupt)
-    if pipeline.process is None:
-        return frame.withColumnRenamed(raw, RAW), judge
-    # Both branches must need every column: Spark's parsers only look at the columns that are used, and a record that is
-    # malformed in one branch and fine in the other would be delivered twice.
-    columns = [c for c in frame.columns if c != raw]
-    all_columns = f"xxhash64({', '.join(quoted_whole(c) for c in columns)}) >= {-(1 << 63) + 1}L - 1L"
-    parsed = frame.where(all_columns)
-    processed = _process(spark, pipeline, parsed.where(col(raw).isNull()).drop(raw))
-    nulls = [lit(None).cast(f.dataType).alias(f.name) for f in processed.schema.fields]
-    malformed = parsed.where(col(raw).isNotNull()).select(*nulls, col(raw).alias(RAW))
-    return processed.withColumn(RAW, expr("CAST(NULL AS STRING)")).unionByName(malformed), judge
-
-
-def _process(spark: SparkSession, pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    process = pipeline.process
-    if process is None:
-        return frame
-    if not isinstance(process, str):
-        return process(frame)
-    frame.createOrReplaceTempView("source")
-    try:
-        return spark.sql(process)
-    except (AnalysisException, ParseException) as error:
-        raise ConfigError(
-            f"pipeline `{pipeline.name}`: process: {str(error).strip().splitlines()[0]}",
-            hint=f"the view `source` has the columns {', '.join(frame.columns)}",
-        ) from error
+    # Malformed records that nobody takes end the run where they are parsed, and the source is parsed only once.
+    is_strict = source.on_corrupt is OnFail.FAIL or (
+        source.on_corrupt is OnFail.DEAD_LETTER and pipeline.dead_letters is None
+    )
+    frame = source.read(spark, f"{pipeline.checkpoint_path}.source", is_strict)
+    raw = None if is_strict else source.corrupt_column
+    judge = Judge(pipeline.quality, RAW if raw else None, source.on_corrupt)
+    return frame, Processing(pipeline, raw), judge
 
 
 def _start(pipeline: Pipeline, frame: DataFrame, delivery: Delivery) -> StreamingQuery:
@@ -135,9 +107,8 @@ def _run_query(query: StreamingQuery, delivery: Delivery, stop: threading.Event)
 
 def _query_failed(delivery: Delivery, error: Any) -> PakkaError:
     name = delivery.pipeline.name
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return UnavailableError(
-        f"pipeline `{name}`: Spark's query ended: {type(error).__name__}: {lines[0] if lines else 'no reason given'}; every "
-        "epoch is either in all sinks or in none, or will be finished by the next run",
+        f"pipeline `{name}`: Spark's query ended: {cause_of(error)}; every epoch is either in all sinks or in none, or will "
+        "be finished by the next run",
         hint="run the pipeline again; Spark's own messages are in its log, or on the terminal with `--verbose`",
     )

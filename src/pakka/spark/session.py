@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -64,6 +65,9 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> Sp
         where = f"see {log}" if log else "see Spark's own messages above"
         raise UnavailableError(f"Spark did not start with master {master}: {error}", hint=where) from error
     session.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
+    if log is not None:
+        # py4j prints the stack of every error that passes it; ours are raised, and told once.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if not master.startswith("local"):
         _ship(session)
     return session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import pakka.errors
 from pakka.contract.pipeline import Pipeline
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+# `pyarrow.lib.ArrowInvalid: ...`, `RuntimeError: ...`: the last line of a Python traceback.
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Invalid|Refused|Fenced|Timeout|Interrupt)(: .*)?$")
+# `[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] ...`: Spark's own kind of message.
+_CLASSED = re.compile(r"\[[A-Z][A-Z0-9_.]{5,}\]")
+_ANSWER = StructType([StructField("answer", StringType())])
+
+
 class StopAsked(Exception):
     """Raised into Spark at the beginning of an epoch to end the query before it."""
 
@@ -38,10 +47,16 @@ class Delivery:
     """The callback of one query. It owns the coordinator, and keeps the error that ended the query, as it was raised."""
 
     def __init__(
-        self, pipeline: Pipeline, plan: Plan, store: StateStore, listen: Callable[[Event], None] = lambda _: None
+        self,
+        pipeline: Pipeline,
+        plan: Plan,
+        store: StateStore,
+        process: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        listen: Callable[[Event], None] = lambda _: None,
     ) -> None:
         self.pipeline = pipeline
         self.plan = plan
+        self.process = process
         self.listen = listen
         self.error: BaseException | None = None
         self.epochs = 0
@@ -54,7 +69,7 @@ class Delivery:
             pipeline.name,
             {name: output.sink for name, output in pipeline.outputs.items()},
             store,
-            spool=pipeline.spool,
+            spool=pipeline.spool_path,
             owner=Owner(socket.gethostname(), os.getpid(), time.time()),
             clock=time.time,
             sleep=time.sleep,
@@ -74,7 +89,7 @@ class Delivery:
         began = time.time()
 
         def prepare(epoch: Epoch, fence: int) -> Harvest:
-            return run_writers(self.plan, batch, self._slots(batch), epoch.number, fence, at_us)
+            return run_writers(self.plan, self.process(batch), self._slots(batch), epoch.number, fence, at_us)
 
         report = self.coordinator.deliver(origin, prepare)
         if report.is_new:
@@ -100,7 +115,8 @@ class Delivery:
         """What foreachBatch calls."""
         # Never wait here: Spark's thread cannot be interrupted while it waits for Python.
         if not self._gate.acquire(blocking=False):
-            raise StopAsked
+            self.error = StopAsked()
+            raise self.error
         try:
             if self._is_stopping:
                 raise StopAsked
@@ -146,14 +162,14 @@ class Delivery:
 def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int, at_us: int) -> Harvest:
     """The one Spark job of an epoch: judge, write and prepare, and bring the reports home."""
     task = plan.for_epoch(epoch, fence, at_us)
-    job: Any = plan.columns(batch).coalesce(slots).mapInArrow(task, "answer string")
+    job: Any = plan.columns(batch).coalesce(slots).mapInArrow(task, _ANSWER)
     # Asked of the very plan that runs, so that a slot which said nothing is missed.
     expected = int(job._jdf.queryExecution().toRdd().getNumPartitions())
     try:
         answers = [json.loads(row[0]) for row in job.collect()]
     except Exception as error:
         raise AbortedError(
-            f"pipeline `{task.pipeline}`: epoch {epoch}: a task failed for good: {_cause(error)}; the epoch was aborted and "
+            f"pipeline `{task.pipeline}`: epoch {epoch}: a task failed for good: {cause_of(error)}; the epoch was aborted and "
             "nothing of it is visible",
             hint="mend the cause and run again: the epoch runs again with the same rows",
         ) from error
@@ -191,9 +207,13 @@ def _error_of(answer: dict[str, str]) -> PakkaError:
     return error
 
 
-def _cause(error: Exception) -> str:
-    """The line of a Spark error that a person wants: the last one that a Python worker or the JVM said."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "...", "^", "JVM stacktrace"))]
-    named = [line for line in told if "Error" in line or "Exception" in line]
-    return (named or told or ["no reason given"])[-1][:500]
+def cause_of(error: BaseException) -> str:
+    """The lines of a Spark error that a person wants: what happened and what caused it, without the stacks."""
+    lines = [line.strip().removeprefix("Caused by:").strip(" :") for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    if raised:
+        return raised[-1][:600]
+    classed = list(dict.fromkeys(line for line in lines if _CLASSED.search(line)))
+    return (
+        " <- ".join(line[:400] for line in classed[:1] + classed[1:][-1:]) or (lines or [type(error).__name__])[0][:600]
+    )

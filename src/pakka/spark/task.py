@@ -142,10 +142,10 @@ class _Lane:
         self.route = route
         self.rows = 0
         self.hashes = 0
-        schema = dead_letter.SCHEMA if route.is_dead_letters else self._schema(task.schema)
+        self.schema = dead_letter.SCHEMA if route.is_dead_letters else self._schema(task.schema)
         binding = Binding(task.pipeline, route.name, task.spool)
         slot = Slot(task.pipeline, route.name, task.epoch, task.fence, number, attempt)
-        self.writer: Writer = route.sink.open_writer(binding, slot, schema)
+        self.writer: Writer = route.sink.open_writer(binding, slot, self.schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self.route.where_column is not None:
@@ -161,7 +161,9 @@ class _Lane:
             )
         else:
             columns = [batch.column(i) for i in self.route.columns]
-            self.writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema(batch.schema)))
+            # The session's time zone and Spark's nullability may make a type look different; the values are the same.
+            fitted = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
+            self.writer.write(pa.RecordBatch.from_arrays(fitted, schema=self.schema))
 
     def prepare(self) -> Prepared:
         prepared = self.writer.prepare(checksum_of(self.hashes))

@@ -1,0 +1,57 @@
+"""One Spark for all tests here: it takes longer to start than they take to run."""
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pakka.sinks.memory import MemorySink, Space
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from pakka.spark.session import open_session
+
+    session = open_session("pakka tests", {}, tmp_path_factory.mktemp("spark") / "spark.log")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A directory of its own for state, spool, checkpoint and data, which are all named by relative paths."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Memory:
+    """Memory sinks by name, and what a reader sees in them."""
+
+    def __init__(self) -> None:
+        self.tag = uuid.uuid4().hex
+
+    def __getitem__(self, name: str) -> MemorySink:
+        return MemorySink(f"{self.tag}-{name}")
+
+    def rows(self, name: str) -> list[dict]:
+        tables = Space.named(self[name].space).rows
+        return pa.concat_tables(tables).to_pylist() if tables else []
+
+    def column(self, name: str, column: str) -> list:
+        return sorted(row[column] for row in self.rows(name))
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+def write_lines(path: Path, rows: list) -> None:
+    """A file of JSON lines that appears at once; a string is written as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name("." + path.name)
+    partial.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    os.rename(partial, path)
