@@ -211,9 +211,8 @@ def cause_of(error: BaseException) -> str:
     """The lines of a Spark error that a person wants: what happened and what caused it, without the stacks."""
     lines = [line.strip().removeprefix("Caused by:").strip(" :") for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
-    if raised:
+    if raised and "Traceback (most recent call last)" in str(error):
         return raised[-1][:600]
     classed = list(dict.fromkeys(line for line in lines if _CLASSED.search(line)))
-    return (
-        " <- ".join(line[:400] for line in classed[:1] + classed[1:][-1:]) or (lines or [type(error).__name__])[0][:600]
-    )
+    told = list(dict.fromkeys([*classed[:1], *classed[1:][-1:], *raised[-1:]]))
+    return " <- ".join(line[:400] for line in told) or (lines or [type(error).__name__])[0][:600]
