@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pakka import registry
 from pakka.config import mistake
 from pakka.config.document import Document
-from pakka.config.environment import EnvText, hider, references, restore
+from pakka.config.environment import cover, hider, references
 from pakka.config.function import PythonFunction
 from pakka.config.problem import Loc
 from pakka.config.shape import RULES, OutputShape, PipelineShape, RuleShape
@@ -39,7 +39,7 @@ def build(document: Document) -> Pipeline:
     named: dict[Loc, Any] = {("sinks", name): output.sink for name, output in sinks.items()}
     _check_targets(document, {**named, (DEAD_LETTERS,): dead} if dead is not None else named)
     rules = tuple(_rules(document, shape.quality, DEAD_LETTERS in data)) if shape else ()
-    process = _process(document, shape, data.get("process")) if shape else None
+    process = _process(document, shape) if shape else None
     document.check()
     assert shape is not None
     try:
@@ -50,12 +50,12 @@ def build(document: Document) -> Pipeline:
             process=process,
             quality=rules,
             dead_letters=dead,
-            state=restore(shape.state, data.get("state")),
-            spool=restore(shape.spool, data.get("spool")),
-            checkpoint=restore(shape.checkpoint, data.get("checkpoint")),
+            state=cover(shape.state, data),
+            spool=cover(shape.spool, data),
+            checkpoint=cover(shape.checkpoint, data),
             slots=shape.slots,
             trigger=Trigger(shape.trigger),
-            spark={key: _setting(restore(value, data["spark"][key])) for key, value in shape.spark.items()},
+            spark=cover({key: _setting(value) for key, value in shape.spark.items()}, data),
         )
     except ConfigError as error:
         _report_error(document, (), error)
@@ -93,8 +93,7 @@ def _outputs(document: Document, data: Any) -> dict[str, Output]:
             mistake.report(document, error, loc)
             continue
         if sink is not None:
-            select = tuple(restore(shape.select or [], given.get("select")))
-            outputs[name] = Output(sink, select, restore(shape.where, given.get("where")))
+            outputs[name] = Output(sink, cover(tuple(shape.select or ()), given), cover(shape.where, given))
     return outputs
 
 
@@ -141,8 +140,10 @@ def _instance(document: Document, role: Role, loc: Loc, options: Any) -> Any:
 
 def _from_options(kind: type[Any], options: dict[str, Any]) -> Any:
     made = TypeAdapter(kind).validate_json(json.dumps(options), strict=True)
-    secret = {name: restore(getattr(made, name), value) for name, value in options.items() if references(value)}
-    return replace(made, **secret) if secret else made
+    for field in fields(made) if references(options) else ():
+        # Not through `replace`: making the sink once more would make plain strings once more.
+        object.__setattr__(made, field.name, cover(getattr(made, field.name), options))
+    return made
 
 
 def _rules(document: Document, shapes: list[RuleShape], has_dead_letters: bool) -> Iterable[Rule]:
@@ -185,14 +186,10 @@ def _made_rules(shape: RuleShape, on_fail: OnFail) -> list[Rule]:
 def _hidden(document: Document, rule: Rule) -> Rule:
     """A rule's words stand in dead letters and errors, and its condition in reprs: references stay references there."""
     given = document.data["quality"]
-    hide = hider(given)
-    if hide(rule.condition) == rule.condition:
-        return rule
-    condition = EnvText(rule.condition, hide(rule.condition), references(given))
-    return replace(rule, words=hide(rule.words), condition=condition)
+    return replace(rule, words=hider(given)(rule.words), condition=cover(rule.condition, given))
 
 
-def _process(document: Document, shape: PipelineShape, data: Any) -> str | Callable[[DataFrame], DataFrame] | None:
+def _process(document: Document, shape: PipelineShape) -> str | Callable[[DataFrame], DataFrame] | None:
     process = shape.process
     if process is None:
         return None
@@ -203,7 +200,7 @@ def _process(document: Document, shape: PipelineShape, data: Any) -> str | Calla
         function = PythonFunction.parse(process.python)
         _checked(document, ("process", "python"), function.check)
         return function
-    sql: str = restore(process.sql, data.get("sql") if isinstance(data, Mapping) else data)
+    sql: str = cover(process.sql, document.data)
     return sql
 
 

@@ -69,12 +69,18 @@ def references(value: object) -> dict[str, str]:
     return {reference: text for item in items for reference, text in references(item).items()}
 
 
-def restore(value: Any, original: Any) -> Any:
-    """Put back the `EnvText`s of `original` that validation has copied into plain strings."""
-    if isinstance(original, EnvText) and isinstance(value, str):
-        return original
-    if isinstance(original, Mapping) and isinstance(value, Mapping):
-        return {key: restore(item, original.get(key)) for key, item in value.items()}
-    if isinstance(original, list) and isinstance(value, list | tuple) and len(original) == len(value):
-        return type(value)(restore(item, was) for item, was in zip(value, original, strict=True))
+def cover(value: Any, original: object) -> Any:
+    """`value` with every string in it that holds what `original` took from the environment turned into an `EnvText`.
+
+    Validation makes plain strings, and a sink may make a path absolute: what counts is what a string holds.
+    """
+    hide = hider(original)
+    if isinstance(value, str):
+        shown = hide(value)
+        known = references(original).items()
+        return value if shown == value else EnvText(value, shown, {r: text for r, text in known if r in shown})
+    if isinstance(value, Mapping):
+        return {key: cover(item, original) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(cover(item, original) for item in value)
     return value

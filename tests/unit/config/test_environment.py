@@ -46,6 +46,13 @@ def test_no_repr_shows_the_value():
     assert "regex(k, ^${env:SECRET}$)" in repr(pipeline)
 
 
+def test_a_path_that_a_sink_makes_absolute_is_still_hidden():
+    sink = "sqlite: {path: 'out/${env:SECRET}.db', table: t}"
+    made = load(PLAIN.replace("memory: {space: refunds}", sink), {"SECRET": SECRET}).outputs["refunds"].sink
+    assert made.path.endswith("/out/hunter2!.db")
+    assert SECRET not in repr(made)
+
+
 def test_the_value_can_be_hidden_in_any_text():
     hide = hider(load(USED, {"SECRET": SECRET}))
     assert hide(f"memory:a-{SECRET}-b") == "memory:a-${env:SECRET}-b"

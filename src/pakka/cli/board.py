@@ -1,0 +1,123 @@
+"""What a run shows while it runs: numbers in, words out. It prints nothing and owns no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pakka.contract.pipeline import DEAD_LETTERS
+from pakka.model.event import Delivered, Event, Started, Stopped
+
+_EPOCHS_FOR_SPEED = 20
+_COMMITS_FOR_P99 = 1000
+_PLAIN_EVERY_S = 5.0
+
+
+@dataclass
+class Board:
+    """Collects a run's events, and says how it stands."""
+
+    pipeline: str
+    clock: Callable[[], float]
+    epoch: int = -1
+    epochs: int = 0
+    rows_in: int = 0
+    out: Counter[str] = field(default_factory=Counter)
+    dead: int = 0
+    dropped: int = 0
+    is_started: bool = False
+    is_stopping: bool = False
+    _speeds: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_SPEED))
+    _commits: deque[float] = field(default_factory=lambda: deque(maxlen=_COMMITS_FOR_P99))
+    _delivered_at: float | None = None
+    _told_at: float = -math.inf
+
+    def take(self, event: Event) -> str | None:
+        """Note an event. Returns a line for those who have no live one: not for every epoch, but now and then."""
+        if isinstance(event, Started):
+            self.is_started = True
+            self.epoch = event.committed
+            return self._started(event)
+        if isinstance(event, Stopped):
+            return self._stopped(event)
+        self._deliver(event)
+        now = self.clock()
+        if now - self._told_at < _PLAIN_EVERY_S:
+            return None
+        self._told_at = now
+        return self.line()
+
+    def _deliver(self, event: Delivered) -> None:
+        self.epoch = event.epoch
+        self._delivered_at = self.clock()
+        if not event.is_new:
+            return
+        self.epochs += 1
+        self.rows_in += event.rows_in
+        self.out.update({sink: rows for sink, rows in event.rows_out.items() if sink != DEAD_LETTERS})
+        self.dead += event.dead
+        self.dropped += event.dropped
+        self._speeds.append((event.rows_in, event.epoch_s))
+        self._commits.append(event.commit_s)
+
+    def line(self) -> str:
+        """The live line."""
+        if not self.is_started:
+            return f"{self.pipeline}  starting Spark"
+        if self._delivered_at is None:
+            return f"{self.pipeline}  waiting for the first epoch{self._stopping()}"
+        parts = [
+            self.pipeline,
+            f"epoch {self.epoch}",
+            f"{self._rows_per_s():,.0f} rows/s",
+            f"in {self.rows_in:,}",
+            f"out {self._out()}",
+            f"dead {self.dead:,}",
+            *([f"dropped {self.dropped:,}"] if self.dropped else []),
+            f"commit p99 {self._commit_p99_s() * 1000:,.0f} ms",
+            f"lag {self.clock() - self._delivered_at:,.0f} s",
+        ]
+        return "  ".join(parts) + self._stopping()
+
+    def _stopping(self) -> str:
+        return "  stopping" if self.is_stopping else ""
+
+    def _started(self, event: Started) -> str:
+        since = (
+            f"epoch {event.committed} is the newest committed"
+            if event.committed >= 0
+            else "nothing was delivered before"
+        )
+        repaired = ""
+        if event.finished or event.aborted:
+            repaired = (
+                f"; recovered: {_some(event.finished, 'decided epoch')} finished, "
+                f"{_some(event.aborted, 'undecided record')} aborted"
+            )
+        return f"{self.pipeline}: fence {event.fence}; {since}{repaired}"
+
+    def _stopped(self, event: Stopped) -> str:
+        how = "stopped as asked" if event.reason == "asked" else "done"
+        if not self.epochs:
+            return f"{self.pipeline}: {how}; there was nothing new to deliver"
+        return (
+            f"{self.pipeline}: {how} after {_some(self.epochs, 'epoch')}: {self.rows_in:,} rows in; out {self._out()}; "
+            f"{self.dead:,} dead, {self.dropped:,} dropped"
+        )
+
+    def _out(self) -> str:
+        return ", ".join(f"{sink} {rows:,}" for sink, rows in self.out.items()) or "nothing"
+
+    def _rows_per_s(self) -> float:
+        seconds = sum(s for _, s in self._speeds)
+        return sum(rows for rows, _ in self._speeds) / seconds if seconds else 0.0
+
+    def _commit_p99_s(self) -> float:
+        ordered = sorted(self._commits)
+        return ordered[max(0, math.ceil(len(ordered) * 0.99) - 1)] if ordered else 0.0
+
+
+def _some(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

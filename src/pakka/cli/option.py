@@ -1,0 +1,55 @@
+"""Options that several verbs have, and the pipeline file that most of them read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pakka.cli.render import Screen
+
+if TYPE_CHECKING:
+    from pakka.contract.pipeline import Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATE = "sqlite:///.pakka/state.db"
+
+
+def verbose(command: F) -> F:
+    """`--verbose`, which the screen knows already."""
+    told = "Say more; show where an error comes from."
+    return click.option("--verbose", is_flag=True, expose_value=False, help=told)(command)
+
+
+def tells(command: F) -> F:
+    """`--json` and `--verbose`. Every verb that tells something has both."""
+    return click.option("--json", is_flag=True, expose_value=False, help="Print JSON instead of text.")(
+        verbose(command)
+    )
+
+
+def requires(command: F) -> F:
+    """`--require exactly-once`."""
+    return click.option(
+        "--require",
+        type=click.Choice(["exactly-once", "at-least-once"]),
+        help="Refuse a pipeline whose guarantee is less than this.",
+    )(command)
+
+
+def load(path: str, screen: Screen) -> Pipeline:
+    """Read a pipeline file. From here on, what it takes from the environment is hidden on the screen."""
+    # Only here: `pakka status` of a state store needs no YAML and is not to wait for it.
+    from pakka import config
+
+    # As `python -m` does: a `python:` process may stand in a file beside the pipeline.
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    pipeline = config.load(path)
+    screen.hide = config.hider(pipeline)
+    return pipeline

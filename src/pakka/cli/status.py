@@ -1,0 +1,163 @@
+"""`pakka status`: what the state store knows of pipelines. It only reads."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from pakka.cli.option import STATE, load, tells
+from pakka.cli.render import Screen
+from pakka.contract.state import EpochRow, PipelineState, StateStore
+from pakka.errors import UsageError
+from pakka.model.id import nearest
+from pakka.state import open_store
+
+_EPOCHS_SHOWN = 10
+
+
+@click.command("status")
+@click.argument("pipeline", required=False)
+@click.option("--state", metavar="URL", help=f"The state store.  [default: {STATE}]")
+@click.option("--file", metavar="FILE", help="A pipeline file, whose state store is used.")
+@tells
+@click.pass_obj
+def command(screen: Screen, pipeline: str | None, state: str | None, file: str | None) -> None:
+    """Show all pipelines of a state store, or PIPELINE with its newest epochs.
+
+    An epoch is decided once its decision is in the state store, and committed once every sink has it; the state store
+    learns of the latter with the next epoch. Lag is the time since the newest decision.
+    """
+    if state is not None and file is not None:
+        raise UsageError("--state and --file both name a state store", hint="use one of them")
+    url = load(file, screen).state if file is not None else state or STATE
+    with closing(open_store(url, must_exist=True)) as store:
+        names = store.pipelines()
+        if pipeline is not None and pipeline not in names:
+            raise UsageError(
+                f"state store {store.describe()} knows no pipeline `{pipeline}`", hint=nearest(pipeline, names)
+            )
+        told = [_told(store, name) for name in ([pipeline] if pipeline else names)]
+    if screen.is_json:
+        screen.say_json(told[0] if pipeline else told)
+    elif pipeline:
+        _show_one(screen, told[0])
+    elif told:
+        _show_all(screen, told)
+    else:
+        screen.talk("the state store knows no pipeline yet")
+
+
+def _told(store: StateStore, name: str) -> dict[str, Any]:
+    state = store.read(name) or PipelineState(name, 0, None)
+    rows = store.window(name, _EPOCHS_SHOWN)
+    decided_at = next((row.at for row in rows if row.at > 0), None)
+    return {
+        "pipeline": name,
+        "committed": state.committed,
+        "phase": rows[0].phase.value if rows else None,
+        "in_doubt": [decision.epoch.number for decision in state.open],
+        "fence": state.fence,
+        "owner": asdict(state.owner) if state.owner else None,
+        "rows_in": state.totals.rows_in,
+        "good": state.totals.good,
+        "dead": state.totals.dead,
+        "dropped": state.totals.dropped,
+        "broken": dict(state.totals.broken),
+        "lag_s": None if decided_at is None else round(max(0.0, time.time() - decided_at), 3),
+        "is_reset": state.is_reset,
+        "epochs": [_epoch(row) for row in rows],
+    }
+
+
+def _epoch(row: EpochRow) -> dict[str, Any]:
+    return {
+        "epoch": row.epoch.number,
+        "phase": row.phase.value,
+        "fence": row.fence,
+        "rows_in": row.count.rows_in,
+        "dead": row.count.dead,
+        "dropped": row.count.dropped,
+        "sinks": {sink: rows for sink, (rows, _) in row.sinks.items()},
+        "at": row.at,
+    }
+
+
+def _show_all(screen: Screen, told: list[dict[str, Any]]) -> None:
+    columns = ["pipeline", "committed", "newest", "rows in", "dead", "dropped", "in doubt", "fence", "owner", "lag"]
+    rows = [
+        [
+            one["pipeline"],
+            _number(one["committed"]),
+            one["phase"] or "-",
+            f"{one['rows_in']:,}",
+            f"{one['dead']:,}",
+            f"{one['dropped']:,}",
+            ", ".join(str(n) for n in one["in_doubt"]) or "-",
+            str(one["fence"]),
+            _owner(one["owner"]),
+            _duration(one["lag_s"]),
+        ]
+        for one in told
+    ]
+    screen.table(columns, rows)
+
+
+def _show_one(screen: Screen, one: dict[str, Any]) -> None:
+    doubt = ", ".join(f"epoch {n}" for n in one["in_doubt"])
+    facts = {
+        "pipeline": one["pipeline"],
+        "committed": f"up to epoch {one['committed']}" if one["committed"] >= 0 else "nothing yet",
+        "in doubt": f"{doubt}: decided, not yet known here to be in every sink" if doubt else "nothing",
+        "rows in": f"{one['rows_in']:,}: {one['good']:,} good, {one['dead']:,} dead, {one['dropped']:,} dropped",
+        **{f"broke {rule}": f"{count:,}" for rule, count in sorted(one["broken"].items())},
+        "fence": str(one["fence"]),
+        "owner": f"{_owner(one['owner'])}, since {_moment(one['owner']['since'])}" if one["owner"] else "nobody yet",
+        "lag": _duration(one["lag_s"]),
+    }
+    if one["is_reset"]:
+        facts["reset"] = "the next checkpoint is accepted, whatever it is"
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        screen.say(f"{name:<{width}}  {fact}")
+    if not one["epochs"]:
+        return
+    sinks = sorted({sink for epoch in one["epochs"] for sink in epoch["sinks"]})
+    rows = [
+        [
+            str(epoch["epoch"]),
+            epoch["phase"],
+            f"{epoch['rows_in']:,}",
+            *(_number(epoch["sinks"].get(sink, -1)) for sink in sinks),
+            f"{epoch['dropped']:,}",
+            _moment(epoch["at"]),
+        ]
+        for epoch in one["epochs"]
+    ]
+    screen.say("")
+    screen.table(["epoch", "phase", "rows in", *sinks, "dropped", "decided"], rows)
+
+
+def _number(value: int) -> str:
+    return "-" if value < 0 else f"{value:,}"
+
+
+def _owner(owner: dict[str, Any] | None) -> str:
+    return f"{owner['host']}, pid {owner['pid']}" if owner else "-"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at > 0 else "-"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

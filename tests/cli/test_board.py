@@ -1,0 +1,112 @@
+"""The live line and the plain lines: numbers in, words out."""
+
+import pytest
+
+from pakka.cli.board import Board
+from pakka.model.event import Delivered, Started, Stopped
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(clock) -> Board:
+    return Board("refunds", clock)
+
+
+def started(committed=-1, finished=0, aborted=0) -> Started:
+    return Started("refunds", 3, committed, finished, aborted)
+
+
+def delivered(epoch: int, is_new=True, rows=1000, dead=20, dropped=0, epoch_s=0.5, commit_s=0.04) -> Delivered:
+    good = rows - dead - dropped
+    out = {"refunds": good, "audit": good, "dead_letters": dead} if is_new else {}
+    return Delivered(
+        "refunds", epoch, is_new, rows if is_new else 0, out, dead if is_new else 0, dropped, epoch_s, commit_s
+    )
+
+
+def test_before_the_start_spark_is_awaited(board):
+    assert board.line() == "refunds  starting Spark"
+
+
+def test_a_first_run_begins_with_nothing(board):
+    assert board.take(started()) == "refunds: fence 3; nothing was delivered before"
+    assert board.line() == "refunds  waiting for the first epoch"
+
+
+def test_a_run_that_recovered_says_what_it_did(board):
+    assert board.take(started(41, finished=1, aborted=12)) == (
+        "refunds: fence 3; epoch 41 is the newest committed; recovered: 1 decided epoch finished, 12 undecided records aborted"
+    )
+
+
+def test_the_line_tells_how_the_run_stands(board, clock):
+    board.take(started())
+    board.take(delivered(0))
+    board.take(delivered(1, rows=3000, commit_s=0.1))
+    clock.now += 2
+    assert board.line() == (
+        "refunds  epoch 1  4,000 rows/s  in 4,000  out refunds 3,960, audit 3,960  dead 40  commit p99 100 ms  lag 2 s"
+    )
+
+
+def test_dropped_rows_are_shown_once_there_are_any(board):
+    board.take(started())
+    board.take(delivered(0, dropped=5))
+    assert "  dead 20  dropped 5  commit" in board.line()
+
+
+def test_an_epoch_that_was_delivered_before_counts_for_nothing(board):
+    board.take(started(0))
+    board.take(delivered(0, is_new=False))
+    assert board.line() == "refunds  epoch 0  0 rows/s  in 0  out nothing  dead 0  commit p99 0 ms  lag 0 s"
+
+
+def test_the_slowest_commit_in_a_hundred_is_shown(board):
+    board.take(started())
+    for epoch in range(200):
+        board.take(delivered(epoch, commit_s=0.9 if epoch in (7, 99) else 0.01))
+    assert "commit p99 10 ms" in board.line()
+    board.take(delivered(200, commit_s=0.9))
+    assert "commit p99 900 ms" in board.line()
+
+
+def test_a_plain_line_is_told_now_and_then_and_not_for_every_epoch(board, clock):
+    board.take(started())
+    told = []
+    for epoch in range(12):
+        told.append(board.take(delivered(epoch)) is not None)
+        clock.now += 1
+    assert told == [True, False, False, False, False, True, False, False, False, False, True, False]
+
+
+def test_a_run_that_is_stopping_says_so(board):
+    board.take(started())
+    board.is_stopping = True
+    assert board.line().endswith("  stopping")
+
+
+@pytest.mark.parametrize(("reason", "how"), [("done", "done"), ("asked", "stopped as asked")])
+def test_the_end_is_a_sum(board, reason, how):
+    board.take(started())
+    board.take(delivered(0))
+    board.take(delivered(1))
+    assert board.take(Stopped("refunds", 2, 2000, reason)) == (
+        f"refunds: {how} after 2 epochs: 2,000 rows in; out refunds 1,960, audit 1,960; 40 dead, 0 dropped"
+    )
+
+
+def test_a_run_with_nothing_to_do_says_so(board):
+    board.take(started(3))
+    assert board.take(Stopped("refunds", 0, 0, "done")) == "refunds: done; there was nothing new to deliver"

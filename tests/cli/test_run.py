@@ -1,0 +1,238 @@
+"""`pakka run`, over a stand-in for Spark that plays the events of a run."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import pytest
+
+from pakka.errors import FencedError
+from pakka.model.event import Delivered, Started, Stopped
+from tests.cli.conftest import PIPELINE
+
+EVENTS = [
+    Started("refunds", 2, -1, 0, 0),
+    Delivered("refunds", 0, True, 1000, {"refunds": 990, "dead_letters": 10}, 10, 0, 0.5, 0.02),
+    Stopped("refunds", 1, 1000, "done"),
+]
+
+
+@pytest.fixture
+def spark(monkeypatch):
+    """Stands for `pakka.spark.run`: plays EVENTS, and keeps what it was called with."""
+    module = types.ModuleType("pakka.spark.run")
+    module.calls = []
+
+    def run(pipeline, *, listen, stop, verbose=False):
+        module.calls.append((pipeline, stop, verbose, threading.current_thread()))
+        for event in EVENTS:
+            listen(event)
+        return EVENTS[-1]
+
+    module.run = run
+    monkeypatch.setitem(sys.modules, "pakka.spark.run", module)
+    return module
+
+
+def test_a_run_tells_how_it_stands_on_stderr(pakka, refunds, spark):
+    result = pakka("run", "refunds.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (
+        result.stderr
+        == """\
+refunds  starting Spark
+refunds: fence 2; nothing was delivered before
+refunds  epoch 0  2,000 rows/s  in 1,000  out refunds 990  dead 10  commit p99 20 ms  lag 0 s
+refunds: done after 1 epoch: 1,000 rows in; out refunds 990; 10 dead, 0 dropped
+"""
+    )
+
+
+def test_programs_get_one_event_a_line(pakka, refunds, spark):
+    result = pakka("run", "refunds.yaml", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"event": "started", "pipeline": "refunds", "fence": 2, "committed": -1, "finished": 0, "aborted": 0},
+        {
+            "event": "delivered",
+            "pipeline": "refunds",
+            "epoch": 0,
+            "is_new": True,
+            "rows_in": 1000,
+            "rows_out": {"refunds": 990, "dead_letters": 10},
+            "dead": 10,
+            "dropped": 0,
+            "epoch_s": 0.5,
+            "commit_s": 0.02,
+        },
+        {"event": "stopped", "pipeline": "refunds", "epochs": 1, "rows_in": 1000, "reason": "done"},
+    ]
+
+
+def test_a_quiet_run_says_nothing(pakka, refunds, spark):
+    result = pakka("run", "refunds.yaml", "--quiet")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_spark_is_told_what_the_user_wants(pakka, refunds, spark):
+    pakka("run", "refunds.yaml")
+    pakka("run", "refunds.yaml", "--verbose")
+    assert [(call[0].name, call[2]) for call in spark.calls] == [("refunds", False), ("refunds", True)]
+
+
+def test_spark_runs_beside_the_main_thread(pakka, refunds, spark):
+    """pyspark would replace the handler of SIGINT if it were started on the main thread."""
+    pakka("run", "refunds.yaml")
+    assert spark.calls[0][3] is not threading.main_thread()
+
+
+def test_an_error_of_the_run_is_the_error_of_the_command(pakka, refunds, spark):
+    def run(pipeline, *, listen, stop, verbose):
+        raise FencedError.of("pipeline `refunds`", "refunds", 7, 8)
+
+    spark.run = run
+    result = pakka("run", "refunds.yaml")
+    assert result.exit_code == 4
+    assert result.stderr.endswith(
+        "error: pipeline `refunds`: fence 7 lost to fence 8; nothing was changed by fence 7\n\n"
+        "hint: another driver is running; stop this one, or see the owner with `pakka status refunds`\n"
+    )
+
+
+def test_a_requirement_that_is_not_met_starts_nothing(pakka, refunds, spark):
+    refunds.write_text(PIPELINE + "dead_letters: {console: }\n")
+    result = pakka("run", "refunds.yaml", "--require", "exactly-once")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: pipeline `refunds` is at-least-once, and exactly-once is required: ")
+    assert spark.calls == []
+
+
+def test_a_wrong_file_starts_nothing(pakka, refunds, spark):
+    refunds.write_text(PIPELINE + "slot: 3\n")
+    assert pakka("run", "refunds.yaml").exit_code == 2
+    assert spark.calls == []
+
+
+def test_the_handlers_of_signals_are_put_back(pakka, refunds, spark):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    pakka("run", "refunds.yaml")
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+# A run in a process of its own, which ends when it is asked to and the test has said `go`, or never.
+CHILD = """
+import sys, time, types
+from pakka.model.event import Delivered, Started, Stopped
+
+def run(pipeline, *, listen, stop, verbose):
+    listen(Started("refunds", 1, -1, 0, 0))
+    stop.wait(50)
+    while {hangs}:
+        time.sleep(0.05)
+    listen(Delivered("refunds", 0, True, 10, {{"refunds": 10}}, 0, 0, 0.1, 0.01))
+    listen(Stopped("refunds", 1, 10, "asked"))
+
+module = types.ModuleType("pakka.spark.run")
+module.run = run
+sys.modules["pakka.spark.run"] = module
+from pakka.cli import main
+main(["run", "refunds.yaml"])
+"""
+
+
+@pytest.fixture
+def child(refunds):
+    """Start a run; `hangs` is a Python condition during which it does not end."""
+    children = []
+
+    def start(hangs: str = "False", **streams) -> subprocess.Popen:
+        code = "from pathlib import Path\n" + CHILD.format(hangs=hangs)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        children.append(subprocess.Popen([sys.executable, "-c", code], text=True, **options))
+        return children[-1]
+
+    yield start
+    for process in children:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen, words: str) -> str:
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, f"the run ended after: {said}"
+        said += line
+    return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_between_two_epochs(child, number):
+    process = child()
+    read_until(process, "fence 1")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.endswith("refunds: stopped as asked after 1 epoch: 10 rows in; out refunds 10; 0 dead, 0 dropped\n")
+
+
+def test_a_second_signal_is_told_to_wait(child, current_directory):
+    process = child(hangs="not Path('go').exists()")
+    read_until(process, "fence 1")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping after the epoch under way\n")
+    process.send_signal(signal.SIGINT)
+    said = read_until(process, "still waiting")
+    assert said == "still waiting for that epoch; a third signal ends the process at once, and the next run recovers\n"
+    (current_directory / "go").touch()
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_third_signal_ends_the_process(child):
+    process = child(hangs="True")
+    read_until(process, "fence 1")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping after")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "still waiting")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+
+
+def test_a_terminal_sees_a_line_that_is_drawn_over(child):
+    ours, theirs = pty.openpty()
+    process = child(
+        hangs="not Path('go').exists()", stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    )
+    os.close(theirs)
+    seen = b""
+    while b"waiting for the first epoch" not in seen:
+        seen += os.read(ours, 4096)
+    process.send_signal(signal.SIGTERM)
+    while b"stopping" not in seen:
+        seen += os.read(ours, 4096)
+    Path("go").touch()
+    while b"stopped as asked after 1 epoch" not in seen:
+        seen += os.read(ours, 4096)
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+    assert b"\x1b[2K" in seen
+
+
+def test_the_screen_keeps_its_voice_while_spark_turns_stderr_over_to_a_log(refunds, current_directory):
+    code = CHILD.format(hangs="False").replace(
+        'listen(Started("refunds", 1, -1, 0, 0))',
+        'import os; log = os.open("log", os.O_CREAT | os.O_WRONLY); os.dup2(log, 2)\n'
+        '    listen(Started("refunds", 1, -1, 0, 0)); stop.set()',
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "refunds: fence 1; nothing was delivered before" in result.stderr
+    assert (current_directory / "log").read_text() == ""
