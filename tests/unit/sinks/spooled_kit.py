@@ -249,6 +249,8 @@ class Lives:
     def bury(self) -> None:
         """What the operating system does for a dead process: its connections vanish, uncommitted."""
         for connection in self.opened:
+            # A cursor that is still held would keep a closed connection, and its lock, alive.
+            sqlite3.Connection.rollback(connection)
             sqlite3.Connection.close(connection)
 
 
