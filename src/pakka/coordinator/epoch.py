@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from pakka.contract.sink import Entry, Sink
+from pakka.contract.sink import Sink
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import Recovered, Recovery, abort_undecided, close_all, commit_all
+from pakka.coordinator.redo import after_loss, beside_held
 from pakka.coordinator.retry import Retry
 from pakka.errors import (
     AbortedError,
@@ -121,6 +122,8 @@ class Coordinator:
             records = self._check(epoch, harvest)
             keep, drop = self._reconcile(epoch, records, redo)
         except BaseException as error:
+            if not redo:
+                move(self.pipeline, epoch.number, phase, Phase.ABORTED)
             self._abort(epoch, redo, error)
             raise
         if not redo:
@@ -130,7 +133,7 @@ class Coordinator:
         # 4. The decision is durable from here on. Abort is no longer an answer.
         count = sum((r.count for r in harvest.reports), Count())
         decision = Decision(epoch, self.fence, keep, count, prepared_at)
-        self._decide(decision, is_amended=redo is not None)
+        self._decide(decision, redo)
         phase = move(self.pipeline, epoch.number, phase, Phase.DECIDED)
         decided_at = self.clock()
         reach("decide.after", epoch.number)
@@ -224,54 +227,11 @@ class Coordinator:
     def _reconcile(
         self, epoch: Epoch, records: list[Prepared], redo: Decision | None
     ) -> tuple[tuple[Prepared, ...], bool]:
-        """Leave out what sinks already hold, after making sure that it is the same. Usually there is nothing to do."""
+        """What to decide, and whether some of what was prepared is left out because sinks already hold it."""
         if redo is not None:
-            lost = {p.slot for ps in self.run.lost.values() for p in ps}
-            kept = tuple(p for p in redo.prepared if p.slot not in lost)
-            self._compare(epoch, records, {s: (r, c, None) for s, (r, c) in totals(kept).items()}, kept)
-            missing = {(s.sink, s.number) for s in lost}
-            whole = {name for name, ps in self.run.lost.items() if len(ps) == len(redo.of_sink(name))}
-            new = [p for p in records if p.slot.sink in whole or (p.slot.sink, p.slot.number) in missing]
-            return kept + tuple(new), True
-        held: Mapping[str, Entry] = {n: e for n, e in self.run.held.items() if e.epoch.number == epoch.number}
-        if not held:
-            return tuple(records), False
-        for name, entry in held.items():
-            if entry.epoch.origin != epoch.origin:
-                raise RegressError(
-                    f"pipeline `{self.pipeline}`: sink `{name}` holds an epoch {epoch.number} of {entry.epoch.origin}, and Spark "
-                    f"runs it with {epoch.origin}; its rows are not the same; nothing was changed",
-                    hint="restore the state store and the checkpoint that belong to this sink",
-                )
-        self._compare(epoch, records, {n: (e.rows, e.checksum, e.slots) for n, e in held.items()}, ())
-        new = [p for p in records if p.slot.sink not in held or not _is_in(held[p.slot.sink], p)]
-        return tuple(new), True
-
-    def _compare(
-        self,
-        epoch: Epoch,
-        records: list[Prepared],
-        held: Mapping[str, tuple[int, str, Mapping[int, tuple[int, str]] | None]],
-        kept: Sequence[Prepared],
-    ) -> None:
-        """The epoch ran again. What a sink already holds of it must be what the new run made."""
-        new = totals(records)
-        partly = {p.slot.sink for p in kept} & set(self.run.lost)
-        for sink, (rows, checksum, slots) in held.items():
-            if sink in partly:
-                slots = {p.slot.number: (p.rows, p.checksum) for p in kept if p.slot.sink == sink}
-            mine = {p.slot.number: (p.rows, p.checksum) for p in records if p.slot.sink == sink}
-            is_same = (
-                new[sink] == (rows, checksum) if slots is None else all(mine.get(n) == s for n, s in slots.items())
-            )
-            if not is_same:
-                raise RegressError(
-                    f"pipeline `{self.pipeline}`: epoch {epoch.number} had to run again, and sink `{sink}` holds {rows} rows of it "
-                    f"(checksum {checksum}) where the new run made {new[sink][0]} (checksum {new[sink][1]}); the epoch is "
-                    "only partly visible and nothing was added",
-                    hint="the pipeline is not deterministic, so a person must decide which rows are right; then accept the "
-                    f"sink as it is with `pakka reset {self.pipeline} --sink {sink}`",
-                )
+            return after_loss(redo, self.run.lost, records), True
+        held = {name: entry for name, entry in self.run.held.items() if entry.epoch.number == epoch.number}
+        return (beside_held(epoch, held, records), True) if held else (tuple(records), False)
 
     def _abort(self, epoch: Epoch, redo: Decision | None, error: BaseException) -> None:
         """Before the decision: nothing of this attempt may stay. What cannot be undone now, recovery undoes."""
@@ -280,9 +240,9 @@ class Coordinator:
         except Exception as trouble:
             error.add_note(f"the abort of epoch {epoch.number} was not finished: {trouble}; the next run finishes it")
 
-    def _decide(self, decision: Decision, is_amended: bool) -> None:
+    def _decide(self, decision: Decision, redo: Decision | None) -> None:
         """Deciding twice is deciding once, so a lost answer is settled by writing the same decision again."""
-        write = self.store.amend if is_amended else self.store.decide
+        write = self.store.amend if redo else self.store.decide
         is_unknown = False
         waits = self.retry.waits()
         while True:
@@ -295,10 +255,10 @@ class Coordinator:
                 trouble = error.message
             wait = next(waits, None)
             if wait is None:
-                raise self._undecided(decision, is_unknown, trouble)
+                raise self._undecided(decision, redo, is_unknown, trouble)
             self.sleep(wait)
 
-    def _undecided(self, decision: Decision, is_unknown: bool, trouble: str) -> Exception:
+    def _undecided(self, decision: Decision, redo: Decision | None, is_unknown: bool, trouble: str) -> Exception:
         where = f"pipeline `{self.pipeline}`: the decision of epoch {decision.epoch.number}"
         if is_unknown:
             # The decision may be durable. Aborting now could undo a committed epoch.
@@ -307,10 +267,10 @@ class Coordinator:
                 hint="run the pipeline again when the state store answers; it asks for the decision and acts on it",
             )
         error = AbortedError(
-            f"{where} could not be written: {trouble}; the epoch was aborted and nothing of it is visible",
-            hint="run the pipeline again when the state store answers",
+            f"{where} could not be written: {trouble}; what was prepared for it was aborted",
+            hint="run the pipeline again when the state store answers; the epoch runs again with the same rows",
         )
-        self._abort(decision.epoch, None, error)
+        self._abort(decision.epoch, redo, error)
         return error
 
     def _commit(self, decision: Decision) -> None:
@@ -323,7 +283,3 @@ class Coordinator:
                 "of its prepared records; the other sinks have committed",
                 hint="run the pipeline again: Spark has not acknowledged the epoch, so what is missing is made again",
             )
-
-
-def _is_in(entry: Entry, record: Prepared) -> bool:
-    return entry.slots is None or record.slot.number in entry.slots

@@ -22,7 +22,7 @@ class Phase(Enum):
     """Nothing of it is visible, and nothing will be under this attempt."""
 
 
-# What may follow what. DECIDED follows itself when a record that a sink lost is prepared again (see coordinator.redo).
+# What may follow what. DECIDED follows itself when a record that a sink lost is prepared again (see coordinator/redo.py).
 MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.BEGUN: frozenset({Phase.PREPARED, Phase.ABORTED}),
     Phase.PREPARED: frozenset({Phase.DECIDED, Phase.ABORTED}),

@@ -268,7 +268,7 @@ def test_a_decision_that_stays_unknown_aborts_nothing(memory, world, is_written)
 def test_a_decision_that_was_never_sent_aborts_the_epoch(memory, world):
     sinks = {"whole": memory, "slots": SimulatedSink(world)}
     stage = Stage(sinks, FlakyStore(UnavailableError, False, 99))
-    with pytest.raises(AbortedError, match="nothing of it is visible"):
+    with pytest.raises(AbortedError, match="what was prepared for it was aborted"):
         stage.run(0)
     assert world.prepared == {}
     stage.store.times = 0
