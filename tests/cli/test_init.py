@@ -65,3 +65,9 @@ def test_the_example_is_the_one_in_the_repository():
 
 def test_the_example_fits_the_schema():
     assert list(Draft202012Validator(json_schema()).iter_errors(yaml.safe_load(example()))) == []
+
+
+def test_the_example_is_exactly_once(pakka):
+    pakka("init")
+    result = pakka("check", "refunds.yaml", "--require", "exactly-once")
+    assert (result.exit_code, result.stderr) == (0, "")

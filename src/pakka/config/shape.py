@@ -138,15 +138,15 @@ class RuleShape(_Shape):
     """A quality rule: one of the six, and what becomes of a row that breaks it."""
 
     not_null: Columns | None = None
-    """These columns must have a value."""
+    """A column, or a list of them, that must have a value."""
     range: Range | None = None
-    """The value must lie between two ends."""
+    """`{column, min, max}`: the value must lie between the two ends, which belong to it; one may be left out. Null passes."""
     regex: Regex | None = None
-    """The value must match a pattern."""
+    """`{column, pattern}`: the pattern, a Java regular expression, must be found in the value. Null passes."""
     one_of: OneOf | None = None
-    """The value must be in a list."""
+    """`{column, values}`: the value must be one of these. Null passes."""
     unique: Columns | None = None
-    """No two rows of an epoch may share these columns' values; all rows that do break the rule."""
+    """A column, or a list of them: no two rows of an epoch may share the values; all rows that do break the rule."""
     expr: Text | None = None
     """Any Spark SQL condition; a null answer counts as broken."""
     on_fail: Literal["drop", "dead_letter", "fail"] | None = None

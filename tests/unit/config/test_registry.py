@@ -29,6 +29,11 @@ class OutsideSink:
 NOT_A_DATACLASS = "here"
 
 
+@pytest.mark.parametrize(("role", "name"), [(role, name) for role in Role for name in role.built_in], ids=str)
+def test_every_built_in_name_stands_for_a_dataclass(role, name):
+    assert hasattr(registry.find(role, name), "__dataclass_fields__")
+
+
 def test_a_sink_of_an_installed_package_is_found(installed):
     installed("acme", f"{__name__}:OutsideSink")
     assert registry.find(Role.SINK, "acme") is OutsideSink
