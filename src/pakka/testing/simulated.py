@@ -23,7 +23,9 @@ class World:
 
     prepared: dict[Slot, Prepared] = field(default_factory=dict)
     visible: dict[Slot, Prepared] = field(default_factory=dict)
-    last: Entry | None = None
+    epoch: Epoch | None = None
+    """The newest epoch of which a slot is committed, and those slots: rows and checksum by number."""
+    slots: dict[int, tuple[int, str]] = field(default_factory=dict)
     fence: int = 0
     answer: Callable[[str, Prepared], Outcome | None] = lambda _step, _record: None
     """Called before and after each commit with `before` or `after`; an outcome it returns is the answer given."""
@@ -111,11 +113,9 @@ class SimulatedCommitter:
         return self.world.answer("after", record) or COMMITTED
 
     def _enter(self, epoch: Epoch, record: Prepared) -> None:
-        last = self.world.last
-        slots = dict(last.slots or {}) if last is not None and last.epoch == epoch else {}
-        slots[record.slot.number] = (record.rows, record.checksum)
-        rows, checksum = sum(r for r, _ in slots.values()), add_checksums(c for _, c in slots.values())
-        self.world.last = Entry(epoch, rows, checksum, slots)
+        if self.world.epoch != epoch:
+            self.world.epoch, self.world.slots = epoch, {}
+        self.world.slots[record.slot.number] = (record.rows, record.checksum)
 
     def abort(self, prepared: Sequence[Prepared]) -> None:
         with self.world.lock:
@@ -131,7 +131,12 @@ class SimulatedCommitter:
             return list(self.world.prepared.values())
 
     def ledger(self) -> Ledger:
-        return Ledger(self.world.fence, self.world.last)
+        with self.world.lock:
+            if self.world.epoch is None:
+                return Ledger(self.world.fence, None)
+            slots = dict(self.world.slots)
+        rows, checksum = sum(r for r, _ in slots.values()), add_checksums(c for _, c in slots.values())
+        return Ledger(self.world.fence, Entry(self.world.epoch, rows, checksum, slots))
 
     def close(self) -> None:
         pass
