@@ -503,6 +503,20 @@ def test_a_busy_database_is_asked_again_later(tmp_path):
     assert site.read() == expected(0)
 
 
+def test_a_full_disk_rolls_back_and_is_asked_again(site):
+    driver = site.driver(1)
+    pages = driver.applier._db.execute("PRAGMA page_count").fetchone()[0]
+    driver.applier._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    records = site.prepare(0, 1, (3000,))
+    outcome = driver.commit_epoch(epoch(0), records)
+    assert outcome.kind is Kind.RETRY
+    assert "full" in outcome.reason
+    assert site.read() == []
+    driver.applier._db.execute("PRAGMA max_page_count = 1000000")
+    assert driver.commit_epoch(epoch(0), records) == COMMITTED
+    assert site.read() == expected(0, rows=(3000,))
+
+
 def test_a_file_that_is_replaced_under_us_is_not_written_in_the_dark(site):
     driver = site.driver(1)
     driver.commit_epoch(epoch(0), site.prepare(0, 1))
