@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -291,12 +291,18 @@ class SqlStore(ABC):
             return self._begin_and_do(self.begin_read, work_and_end)
 
     def _begin_and_do(self, begin: str, work: Callable[[], T]) -> T:
-        """All of a transaction up to its COMMIT. Any error on the way drops the connection, which rolls back."""
+        """All of a transaction up to its COMMIT."""
         if self._is_closed:
             raise BugError(f"state store {self.describe()}: used after close; nothing was changed")
-        try:
+        with self._or_drop():
             self._begin(begin)
             return work()
+
+    @contextmanager
+    def _or_drop(self) -> Iterator[None]:
+        """Any error on the way to COMMIT drops the connection, which rolls back; a driver's error is put into our words."""
+        try:
+            yield
         except self.driver_error as error:
             self._drop()
             raise self._error_of(error) from error
@@ -319,19 +325,13 @@ class SqlStore(ABC):
 
     def _connect_and_check(self) -> None:
         """Connect, and see to it that the tables are those this code knows."""
-        try:
+        with self._or_drop():
             self._connect()
             known = len(_schema.STEPS)
             version = _schema.version_of(self._execute, self.has_meta)
             _schema.check_version(self.describe(), version, known)
             if version < known:
                 self._migrate(version)
-        except self.driver_error as error:
-            self._drop()
-            raise self._error_of(error) from error
-        except BaseException:
-            self._drop()
-            raise
 
     def _migrate(self, version: int) -> None:
         if self._must_exist:

@@ -48,7 +48,7 @@ class SqliteStore(SqlStore):
         self.path = Path(path)
         self._db: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
-        if must_exist and not self.path.exists():
+        if must_exist and _is_absent(self.path):
             raise self._absent()
         super().__init__(must_exist=must_exist)
 
@@ -75,8 +75,7 @@ class SqliteStore(SqlStore):
     def _make_directories(self) -> list[Path]:
         """Make what is missing of the path. Returns the directories in which a new name will stand."""
         parent = self.path.absolute().parent
-        new = [] if self.path.exists() else [parent]
-        new += [d.parent for d in [parent, *parent.parents] if not d.exists()]
+        new = [p.parent for p in [self.path.absolute(), parent, *parent.parents] if _is_absent(p)]
         try:
             parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -112,7 +111,7 @@ class SqliteStore(SqlStore):
             return False
         try:
             return os.path.samestat(self._file, os.stat(self.path))
-        except FileNotFoundError:
+        except OSError:
             return False
 
     def _drop(self) -> None:
@@ -137,6 +136,17 @@ class SqliteStore(SqlStore):
 def _code(error: Exception) -> int:
     """SQLite's result code without its extension; -1 if the error is not SQLite's."""
     return getattr(error, "sqlite_errorcode", -1) & 0xFF
+
+
+def _is_absent(path: Path) -> bool:
+    """Surely not there. What may not be looked at may be there; SQLite then says that it cannot be opened."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _fsync_directory(path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_new_process_sees_everything(store, place):
 def test_a_driver_killed_while_it_decides_leaves_all_it_was_told_and_nothing_half(place):
     chance = random.Random(2)
     first = 0
-    for round_ in range(4):
+    for round_ in range(3):
         with child(decide_for_ever, place.url, first) as (process, line):
             for _ in range(chance.randint(3, 40)):
                 hear(line)

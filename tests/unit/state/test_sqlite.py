@@ -5,7 +5,9 @@ import resource
 import shutil
 import signal
 import sqlite3
-import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -107,32 +109,46 @@ def write_without_rights(line, path) -> None:
     line.send(answers)
 
 
-def test_what_may_not_be_written_is_refused_in_clear_words(tmp_path_factory):
-    root = tmp_path_factory.getbasetemp().parent.parent / f"pakka-ro-{os.getpid()}"
-    root.mkdir()
-    try:
-        store = SqliteStore(root / "store.db")
-        store.take_fence(PIPELINE, OWNER)
-        for file in root.iterdir():
-            file.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
-        root.chmod(0o555)
-        with child(write_without_rights, root / "store.db") as (_, line):
-            answers = hear(line)
-        assert [a.partition(":")[0] for a in answers] == [
-            "RefusedError",
-            "RefusedError",
-            "UnavailableError",
-            "RefusedError",
-        ]
-        assert "attempt to write a readonly database" in answers[0]
-        assert "right to write" in answers[0]
-        assert "unable to open database file" in answers[2]
-        assert "Permission denied" in answers[3]
-        assert store.read(PIPELINE).fence == 1
-        store.close()
-    finally:
-        root.chmod(0o755)
-        shutil.rmtree(root)
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Pytest's own temporary directories are closed to other users."""
+    root = Path(tempfile.mkdtemp(prefix="pakka-state-"))
+    root.chmod(0o755)
+    yield root
+    root.chmod(0o755)
+    shutil.rmtree(root)
+
+
+def test_what_may_not_be_written_is_refused_in_clear_words(open_directory):
+    store = SqliteStore(open_directory / "store.db")
+    store.take_fence(PIPELINE, OWNER)
+    for file in open_directory.iterdir():
+        file.chmod(0o444)
+    open_directory.chmod(0o555)
+    with child(write_without_rights, open_directory / "store.db") as (_, line):
+        answers = hear(line)
+    assert [a.partition(":")[0] for a in answers] == [
+        "RefusedError",
+        "RefusedError",
+        "UnavailableError",
+        "RefusedError",
+    ]
+    assert "attempt to write a readonly database" in answers[0]
+    assert "right to write" in answers[0]
+    assert "unable to open database file" in answers[2]
+    assert "Permission denied" in answers[3]
+    assert store.read(PIPELINE).fence == 1
+    store.close()
+
+
+def test_what_may_not_be_looked_at_is_not_taken_for_missing(open_directory):
+    SqliteStore(open_directory / "in" / "store.db").close()
+    open_directory.chmod(0o600)
+    with child(write_without_rights, open_directory / "in" / "store.db") as (_, line):
+        answers = hear(line)
+    assert [a.partition(":")[0] for a in answers] == ["UnavailableError"] + ["RefusedError"] * 3
+    assert "unable to open database file" in answers[0]
+    assert "its directory cannot be made: Permission denied" in answers[1]
 
 
 def test_a_file_taken_away_under_a_driver_takes_no_more_decisions(path):

@@ -8,6 +8,7 @@ from pakka.contract.state import Owner, PipelineState
 from pakka.errors import BugError, FencedError, UsageError
 from pakka.model.epoch import Count
 from pakka.model.phase import Phase
+from pakka.state import _store
 from tests.unit.state.places import OWNER, PIPELINE, decision, epoch, fill
 
 EACH = decision(0).count
@@ -188,6 +189,17 @@ class TestDecide:
 
 
 class TestSettle:
+    def test_a_settled_epoch_keeps_totals_and_no_records(self, store):
+        def with_records():
+            return store._read(lambda: store._execute("SELECT number FROM pakka_epoch WHERE prepared IS NOT NULL"))
+
+        store.take_fence(PIPELINE, OWNER)
+        fill(store, 0, 4)
+        assert with_records() == [(4,)]
+        store.settle(PIPELINE, 1, 4)
+        assert with_records() == []
+        assert store.find(PIPELINE, 4).sinks["audit"] == (20, f"{801:016x}")
+
     def test_settle_closes_all_up_to_the_epoch(self, store):
         store.take_fence(PIPELINE, OWNER)
         fill(store, 0, 2)
@@ -340,8 +352,11 @@ class TestWindow:
         assert store.window("unknown") == []
         assert store.find(PIPELINE, 6) is None
 
-    def test_a_thousand_settled_epochs_stay_and_the_totals_count_all(self, store, monkeypatch):
-        monkeypatch.setattr("pakka.state._store.WINDOW", 10)
+    def test_the_store_keeps_a_thousand(self):
+        assert _store.WINDOW == 1000
+
+    def test_the_newest_settled_epochs_stay_and_the_totals_count_all(self, store, monkeypatch):
+        monkeypatch.setattr(_store, "WINDOW", 10)
         store.take_fence(PIPELINE, OWNER)
         fill(store, 0, 24)
         assert [r.epoch.number for r in store.window(PIPELINE)] == list(range(24, 13, -1))
@@ -351,7 +366,7 @@ class TestWindow:
         assert store.read(PIPELINE).totals == sum([EACH] * 25, Count())
 
     def test_the_window_is_bounded_over_a_leap_too(self, store, monkeypatch):
-        monkeypatch.setattr("pakka.state._store.WINDOW", 10)
+        monkeypatch.setattr(_store, "WINDOW", 10)
         store.take_fence(PIPELINE, OWNER)
         fill(store, 0, 5)
         store.adopt(PIPELINE, 1, epoch(12), 0)
