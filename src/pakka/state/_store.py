@@ -28,7 +28,7 @@ class SqlStore(ABC):
     """A state store in SQL tables. One connection, used by one thread at a time.
 
     `totals` of a state are those of settled epochs, the same ones that `committed` speaks of; each open decision has its
-    own count. Epochs that were adopted count nothing, since their counts were lost.
+    own count. An epoch that was adopted has no counts, no sinks and the time 0, since all of that was lost.
     """
 
     begin_write: ClassVar[str]

@@ -45,7 +45,8 @@ class SqliteStore(SqlStore):
     driver_error: ClassVar[type[Exception]] = sqlite3.Error
 
     def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a driver may change its directory while it runs
+        self._shown = str(path)
         self._db: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
         if must_exist and _is_absent(self.path):
@@ -53,7 +54,7 @@ class SqliteStore(SqlStore):
         super().__init__(must_exist=must_exist)
 
     def describe(self) -> str:
-        return f"sqlite:///{self.path}"
+        return f"sqlite:///{self._shown}"
 
     def is_shared(self) -> bool:
         return False
@@ -63,7 +64,7 @@ class SqliteStore(SqlStore):
         # place would be a store without memory.
         may_create = self._file is None and not self._must_exist
         made = self._make_directories() if may_create else []
-        uri = f"{self.path.absolute().as_uri()}?mode={'rwc' if may_create else 'rw'}"
+        uri = f"{self.path.as_uri()}?mode={'rwc' if may_create else 'rw'}"
         self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         self._execute("PRAGMA synchronous = FULL")
         if not self._must_exist:
@@ -74,10 +75,9 @@ class SqliteStore(SqlStore):
 
     def _make_directories(self) -> list[Path]:
         """Make what is missing of the path. Returns the directories in which a new name will stand."""
-        parent = self.path.absolute().parent
-        new = [p.parent for p in [self.path.absolute(), parent, *parent.parents] if _is_absent(p)]
+        new = [p.parent for p in [self.path, *self.path.parents] if _is_absent(p)]
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RefusedError(
                 f"state store {self.describe()}: its directory cannot be made: {error.strerror}; nothing was changed",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pakka.contract.state import Owner
 from pakka.errors import ConfigError, UsageError
 from pakka.state import open_store
 
@@ -15,6 +16,9 @@ def test_three_slashes_are_a_relative_path(tmp_path, monkeypatch):
     store = open_store("sqlite:///a/b/state.db")
     assert store.describe() == "sqlite:///a/b/state.db"
     assert (tmp_path / "a/b/state.db").exists()
+    monkeypatch.chdir("/")
+    store.take_fence("refunds", Owner("host", 1, 0.0))
+    assert open_store(f"sqlite:///{tmp_path}/a/b/state.db").pipelines() == ["refunds"]
     store.close()
 
 
