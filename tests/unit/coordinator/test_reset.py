@@ -345,7 +345,7 @@ def test_a_sink_that_commits_slot_by_slot_cannot_enter_an_epoch_it_lacks():
     world = World()
     stage = Stage({"slots": SimulatedSink(world)})
     stage.run(0)
-    world.last = None
+    world.epoch = None
     with pytest.raises(RefusedError, match="commits slot by slot, so no epoch can be entered"):
         reset(stage).accept_sink("slots").apply()
 
