@@ -1,11 +1,17 @@
 """`pakka reset`: a dry run that says what follows, and then does it. What it does is tested with the coordinator."""
 
 import json
+import shutil
+import sqlite3
 import uuid
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from pyarrow import dataset
 
+from pakka.config import load
+from pakka.errors import RegressError
 from pakka.sinks.memory import MemorySink, Space
 from pakka.state import open_store
 from tests.unit.coordinator.stage import Stage
@@ -131,3 +137,37 @@ def test_the_file_of_another_pipeline_is_refused(pakka, refunds, delivered):
     assert result.stderr == (
         "error: the file describes pipeline `refunds`, not `orders`\n\nhint: name its file with `--file FILE`\n"
     )
+
+
+# The sinks that a pipeline file can name, with what a person would delete to lose their output.
+REAL = {
+    "parquet": ("parquet: {path: out/rows}", ["out/rows"]),
+    "parquet with its staging": ("parquet: {path: out/rows}", ["out/rows", "out/.rows.pakka"]),
+    "json": ("json: {path: out/rows}", ["out/rows"]),
+    "sqlite": ("sqlite: {path: out/rows.db, table: rows}", ["out/rows.db"]),
+}
+
+
+@pytest.mark.parametrize(("sink", "outputs"), REAL.values(), ids=REAL)
+def test_a_deleted_output_of_a_real_sink_is_refused_then_accepted_and_goes_on(pakka, refunds, sink, outputs):
+    refunds.write_text(refunds.read_text().replace("memory: {space: refunds}", sink))
+    sinks = {name: output.sink for name, output in load(refunds).outputs.items()}
+    with closing(open_store(STATE)) as store:
+        stage = Stage(sinks, store)
+        stage.run(2)
+        for path in map(Path, outputs):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with pytest.raises(RegressError) as error:
+            stage.run(3)
+    assert "`pakka reset refunds --sink refunds`" in error.value.hint
+    assert pakka("reset", "refunds", "--sink", "refunds", "--yes").exit_code == 0
+    with closing(open_store(STATE)) as store:
+        stage.store = store
+        stage.run(4)
+        assert store.read("refunds").committed == 4
+    if "sqlite" in sink:
+        with closing(sqlite3.connect("out/rows.db")) as db:
+            ids = [i for (i,) in db.execute("SELECT id FROM rows")]
+    else:
+        ids = dataset.dataset("out/rows", format=sink.partition(":")[0]).to_table()["id"].to_pylist()
+    assert sorted(ids) == [i for i in stage.ids(4) if i not in stage.ids(2)]
