@@ -62,9 +62,11 @@ class SpoolWriter:
         self.rows = 0
         # Encoding no rows tells the schema, and refuses what cannot be stored before anything is staged.
         spooled = encode(pa.RecordBatch.from_pylist([], schema)).schema
+        # Spark's batches do not always keep the nullability that was announced, and a stream has one schema.
+        self.schema = pa.schema([field.with_nullable(True) for field in spooled])
         with spool_errors(staging):
             self._file = _CheckedFile(staging.begin(slot) / _FILE, slot, bytes_max)
-            self._stream = pa.ipc.new_stream(self._file, spooled, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+            self._stream = pa.ipc.new_stream(self._file, self.schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = self.encode(batch)
@@ -72,6 +74,13 @@ class SpoolWriter:
             raise BugError(
                 f"{self.staging.binding}: its encoder made {rows.num_rows} rows of {batch.num_rows}; nothing was prepared"
             )
+        if (rows.schema.names, rows.schema.types) != (self.schema.names, self.schema.types):
+            raise SchemaError(
+                f"{self.staging.binding}: rows of epoch {self.slot.epoch} have columns {_words(rows.schema)}, where "
+                f"{_words(self.schema)} were announced; nothing was prepared",
+                hint="every batch of a slot must have the columns that its writer was opened with",
+            )
+        rows = pa.RecordBatch.from_arrays(rows.columns, schema=self.schema)
         self._check(rows)
         with spool_errors(self.staging):
             self._stream.write_batch(rows)
@@ -111,6 +120,10 @@ class SpoolWriter:
                     f"{error}; nothing was prepared",
                     hint="if the column holds bytes, cast it to BINARY, not to STRING",
                 ) from error
+
+
+def _words(schema: pa.Schema) -> str:
+    return ", ".join(f"`{field.name}` {field.type}" for field in schema)
 
 
 class _CheckedFile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _TABLES = (
     "PRIMARY KEY (pipeline, sink, epoch)) WITHOUT ROWID",
 )
 _OWN = ("pakka_fence", "pakka_ledger")
+_turns: dict[str, threading.Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -190,15 +192,21 @@ class SqliteApplier(Applier):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _told(self.place):
-            db = self._open()
-            db.execute("BEGIN IMMEDIATE")
-        try:
+        # Sinks of one pipeline may share a file, and commit in parallel. They wait for each other here, however long it
+        # takes, and not for a lock that gives up after a while.
+        with _turns.setdefault(self.sink.path, threading.Lock()):
             with _told(self.place):
-                yield db
-        except BaseException:
-            self._roll_back(db)
-            raise
+                db = self._open()
+                db.execute("BEGIN IMMEDIATE")
+            try:
+                with _told(self.place):
+                    yield db
+            except BaseException:
+                self._roll_back(db)
+                raise
+            self._commit(db)
+
+    def _commit(self, db: sqlite3.Connection) -> None:
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:

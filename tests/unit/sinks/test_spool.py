@@ -231,6 +231,18 @@ def test_text_that_is_not_utf8_is_refused_before_it_can_break_the_commit(staging
         writer(staging).write(batch)
 
 
+def test_nullability_that_differs_from_what_was_announced_is_no_obstacle(staging):
+    strict = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    one = SpoolWriter(staging, slot(), strict, lambda batch: batch, SPOOL_BYTES_MAX)
+    one.write(refunds(0, 5))
+    assert len(read(staging, [one.prepare("0" * 16)])) == 5
+
+
+def test_columns_that_differ_from_what_was_announced_are_refused(staging):
+    with pytest.raises(SchemaError, match="have columns `refund_id` string, `merchant` string, where"):
+        writer(staging).write(refunds(0, 5).select(["refund_id", "merchant"]))
+
+
 def test_an_encoder_may_not_lose_rows(staging):
     with pytest.raises(BugError, match="made 2 rows of 10"):
         writer(staging, encode=lambda batch: batch.slice(0, 2)).write(refunds(0, 10))

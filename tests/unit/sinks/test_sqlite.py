@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -501,6 +502,31 @@ def test_a_busy_database_is_asked_again_later(tmp_path):
         holder.execute("ROLLBACK")
     assert driver.commit_epoch(epoch(0), records) == COMMITTED
     assert site.read() == expected(0)
+
+
+def test_sinks_that_share_a_file_wait_for_each_other_however_long_it_takes(tmp_path):
+    first = site_of(tmp_path, busy_timeout_s=0.01)
+    second = Site(SqliteSink(first.sink.path, "other", busy_timeout_s=0.01), tmp_path, rows_of(first.path, "other"))
+    second.binding = Binding("refunds", "other", first.binding.spool)
+    drivers = [first.driver(1), second.driver(1)]
+    records = first.prepare(0, 1)
+    is_inside, outcomes = threading.Event(), []
+
+    def linger() -> None:
+        is_inside.set()
+        time.sleep(0.2)
+
+    def commit() -> None:
+        with striking("commit.apply", linger):
+            outcomes.append(drivers[0].commit_epoch(epoch(0), records))
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    is_inside.wait(10)
+    outcomes.append(drivers[1].commit_epoch(epoch(0), []))
+    thread.join()
+    assert outcomes == [COMMITTED, COMMITTED]
+    assert first.read() == expected(0)
 
 
 def test_a_full_disk_rolls_back_and_is_asked_again(site):
