@@ -37,6 +37,35 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class _Lack:
+    """What a sink lacks: the newest committed epoch, decided ones, and one that only other sinks know of."""
+
+    have: int
+    """The newest epoch it holds; -1 for none."""
+    committed: tuple[Epoch, ...]
+    decided: tuple[Decision, ...]
+    elsewhere: tuple[Epoch, ...]
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.committed or self.decided or self.elsewhere)
+
+    @classmethod
+    def of(cls, state: PipelineState, ledgers: Mapping[str, Ledger], sink: str) -> _Lack:
+        last = ledgers[sink].last
+        have = last.epoch.number if last else -1
+        known = max([have, state.committed, *(d.epoch.number for d in state.open)])
+        newest = _newest(state, ledgers)
+        committed = Epoch(state.pipeline, state.committed, state.origin) if state.origin else None
+        return cls(
+            have,
+            (committed,) if committed and have < committed.number else (),
+            tuple(d for d in state.open if d.of_sink(sink) and d.epoch.number > have),
+            (newest,) if newest and newest.number > known else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """The three resets of one pipeline. Everything they need of the world is passed in."""
 
@@ -85,29 +114,35 @@ class Reset:
             raise RefusedError(
                 f"sink `{name}` keeps no ledger, so it lacks no epoch that pakka could know of; nothing was changed"
             )
-        last, target = ledgers[name].last, self.sinks[name].target()
-        have = last.epoch.number if last else -1
-        decided = [d for d in state.open if d.of_sink(name) and d.epoch.number > have]
-        if have >= state.committed and not decided:
+        lack = _Lack.of(state, ledgers, name)
+        if not lack.is_any:
+            others = [n for n in ledgers if n != name and _Lack.of(state, ledgers, n).is_any]
             raise RefusedError(
-                f"sink `{name}` holds epoch {have}, the newest of pipeline `{self.pipeline}`: it lacks nothing; nothing was "
-                "changed"
+                f"sink `{name}` holds epoch {lack.have}, the newest of pipeline `{self.pipeline}`: it lacks nothing; nothing was "
+                "changed",
+                hint="; ".join(f"sink `{n}` does: `pakka reset {self.pipeline} --sink {n}`" for n in others),
             )
         steps, follows = [self._fence_step(state)], []
-        if have < state.committed:
-            steps.append(f"enter epoch {state.committed} in the ledger of sink `{name}` ({target}), with no rows")
+        where = f"in the ledger of sink `{name}` ({self.sinks[name].target()}), with no rows"
+        for epoch in lack.committed:
+            steps.append(f"enter epoch {epoch.number} {where}")
             missing = (
-                f"epoch {state.committed}" if have == state.committed - 1 else f"epochs {have + 1} to {state.committed}"
+                f"epoch {epoch.number}"
+                if lack.have == epoch.number - 1
+                else f"epochs {lack.have + 1} to {epoch.number}"
             )
             follows.append(f"the rows of {missing} that are not in sink `{name}` now will never be there")
-        for decision in decided:
+        for decision in lack.decided:
             steps.append(f"commit what sink `{name}` still has of epoch {decision.epoch.number}, which is decided")
             follows.append(f"what sink `{name}` has lost of epoch {decision.epoch.number} will never be there")
+        for epoch in lack.elsewhere:
+            steps.append(f"enter epoch {epoch.number}, which other sinks hold and no decision names, {where}")
+            follows.append(f"the rows of epoch {epoch.number} that are not in sink `{name}` now will never be there")
         follows.append("no other sink is touched")
 
         def apply() -> None:
             with self._fenced(state, ledgers, only=name) as (fence, taken, stations):
-                self._enter_sink(fence, taken, stations[0], have)
+                self._enter_sink(fence, taken, stations[0], lack)
 
         return Plan(tuple(steps), tuple(follows), apply)
 
@@ -219,13 +254,15 @@ class Reset:
                 )
             self.sleep(wait)
 
-    def _enter_sink(self, fence: int, state: PipelineState, station: Station, have: int) -> None:
+    def _enter_sink(self, fence: int, state: PipelineState, station: Station, lack: _Lack) -> None:
         self._raise((station,), state.open, fence)
-        if have < state.committed and state.origin is not None:
-            self._enter(station, Epoch(self.pipeline, state.committed, state.origin))
-        for decision in state.open:
-            if decision.of_sink(station.name) and station.commit(decision, self.retry, self.sleep, self.pool):
+        for epoch in lack.committed:
+            self._enter(station, epoch)
+        for decision in lack.decided:
+            if station.commit(decision, self.retry, self.sleep, self.pool):
                 self._enter(station, decision.epoch)
+        for epoch in lack.elsewhere:
+            self._enter(station, epoch)
 
     def _enter(self, station: Station, epoch: Epoch) -> None:
         committer = station.committer

@@ -350,6 +350,27 @@ def test_a_sink_that_commits_slot_by_slot_cannot_enter_an_epoch_it_lacks():
         reset(stage).accept_sink("slots").apply()
 
 
+def test_a_sink_that_lacks_what_the_others_hold_without_a_decision_is_accepted(stage):
+    # The state store is lost after only one of two sinks has committed epoch 4, and the epoch comes out differently.
+    with crash_at("commit.sink", nth=2), pytest.raises(Crash):
+        stage.run(4)
+    behind, ahead = sorted(stage.sinks, key=lambda name: len(rows_of(stage.sinks[name])))
+    stage.store, stage.rows = MemoryStore(), 5
+    with pytest.raises(RegressError, match="had to run again"):
+        stage.run(4)
+    with pytest.raises(RefusedError, match=f"sink `{ahead}` holds epoch 4") as error:
+        reset(stage).accept_sink(ahead)
+    assert error.value.hint == f"sink `{behind}` does: `pakka reset refunds --sink {behind}`"
+    plan = reset(stage).accept_sink(behind)
+    assert plan.steps[1].startswith(
+        "enter epoch 4, which other sinks hold and no decision names, in the ledger of sink"
+    )
+    assert plan.follows[0] == f"the rows of epoch 4 that are not in sink `{behind}` now will never be there"
+    plan.apply()
+    stage.run(5)
+    assert stage.store.read("refunds").committed == 5
+
+
 def test_a_sink_that_lacks_nothing_is_refused(stage):
     with pytest.raises(
         RefusedError, match="sink `whole` holds epoch 3, the newest of pipeline `refunds`: it lacks nothing"
