@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.phase import Phase
-from pakka.model.prepared import Prepared
+from pakka.model.prepared import Prepared, totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,13 @@ class Decision:
     prepared: tuple[Prepared, ...]
     count: Count
     at: float
+    made: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Rows and checksum by sink of all that the epoch's run made: more than its records, if sinks held some before."""
+
+    @property
+    def sinks(self) -> Mapping[str, tuple[int, str]]:
+        """Rows and checksum that each sink holds of the epoch once it is committed."""
+        return self.made or totals(self.prepared)
 
     def of_sink(self, sink: str) -> tuple[Prepared, ...]:
         return tuple(p for p in self.prepared if p.slot.sink == sink)

@@ -83,7 +83,7 @@ class Coordinator:
         self.sweep_every = sweep_every
         self._run: Recovered | None = None
         self._committed: Epoch | None = None
-        self._is_settled = True
+        self._unsettled: Epoch | None = None
 
     def start(self, checkpoint: Checkpoint | None) -> Recovered:
         """Become the owner and recover. Refuses, before writing, if checkpoint, state and sinks contradict each other."""
@@ -113,6 +113,8 @@ class Coordinator:
         redo = self.run.reopened if self.run.reopened and self.run.reopened.epoch == epoch else None
         phase = Phase.DECIDED if redo else Phase.BEGUN
         began = self.clock()
+        # If this one fails, its error is the one to show: a stop that went on to write could only hide it behind another.
+        self._unsettled = None
         reach("begin", epoch.number)
         try:
             # 2. One job: judge, write and prepare every slot of every sink.
@@ -132,7 +134,7 @@ class Coordinator:
         reach("decide.before", epoch.number)
         # 4. The decision is durable from here on. Abort is no longer an answer.
         count = sum((r.count for r in harvest.reports), Count())
-        decision = Decision(epoch, self.fence, keep, count, prepared_at)
+        decision = Decision(epoch, self.fence, keep, count, prepared_at, totals(records))
         self._decide(decision, redo)
         phase = move(self.pipeline, epoch.number, phase, Phase.DECIDED)
         decided_at = self.clock()
@@ -141,12 +143,12 @@ class Coordinator:
         self._commit(decision)
         move(self.pipeline, epoch.number, phase, Phase.COMMITTED)
         reach("commit.after", epoch.number)
-        self._committed, self._is_settled = epoch, False
+        self._committed = self._unsettled = epoch
         # 6. Attempts that failed, lost a race or were replaced have left litter.
         is_due = self.sweep_every > 0 and epoch.number % self.sweep_every == self.sweep_every - 1
         if drop or is_due or any(r.is_retried for r in harvest.reports):
             abort_undecided(self.run.stations, (decision,), self.fence)
-        sinks = {name: rows for name, (rows, _) in totals(records).items()}
+        sinks = {name: rows for name, (rows, _) in decision.sinks.items()}
         return EpochReport(
             epoch,
             True,
@@ -158,13 +160,13 @@ class Coordinator:
         )
 
     def stop(self) -> None:
-        """Enter the last epoch as committed and let go of every sink. Only for a clean end; a crash needs no stop."""
+        """Let go of every sink, and enter the last epoch as committed if it ended well; else the next run does."""
         if self._run is None:
             return
         run, self._run = self._run, None
         try:
-            if self._committed is not None and not self._is_settled:
-                self.store.settle(self.pipeline, run.state.fence, self._committed.number)
+            if self._unsettled is not None:
+                self.store.settle(self.pipeline, run.state.fence, self._unsettled.number)
         finally:
             close_all(run.stations)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pakka.contract.state import Decision, EpochRow, Owner, PipelineState
 from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.phase import Phase
-from pakka.model.prepared import Prepared, totals
+from pakka.model.prepared import Prepared
 
 Row = tuple[Any, ...]
 
@@ -144,7 +144,7 @@ def _identity(decision: Decision) -> Row:
         decision.fence,
         origin_json(decision.epoch.origin),
         count_json(decision.count),
-        to_json(totals(decision.prepared)),
+        to_json(decision.sinks),
         to_json([p.to_json() for p in decision.prepared]),
     )
 

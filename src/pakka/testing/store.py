@@ -10,7 +10,6 @@ from pakka.contract.state import Decision, EpochRow, Owner, PipelineState
 from pakka.errors import BugError, FencedError, UsageError
 from pakka.model.epoch import Epoch
 from pakka.model.phase import Phase
-from pakka.model.prepared import totals
 
 _WINDOW = 1000
 
@@ -119,7 +118,7 @@ class MemoryStore:
     def _row(self, decision: Decision, phase: Phase) -> None:
         rows = self.rows.setdefault(decision.epoch.pipeline, {})
         rows[decision.epoch.number] = EpochRow(
-            decision.epoch, phase, decision.fence, decision.count, totals(decision.prepared), decision.at
+            decision.epoch, phase, decision.fence, decision.count, decision.sinks, decision.at
         )
         rows.pop(decision.epoch.number - _WINDOW, None)
 

@@ -198,3 +198,13 @@ def test_a_batch_of_another_key_is_not_taken_for_one_that_a_sink_already_holds(m
     stage.query = "another key"
     with pytest.raises(RegressError, match="its rows are not the same"):
         driver.deliver(stage.origin(1), stage.prepare)
+
+
+def test_an_epoch_that_one_sink_held_before_is_known_to_be_in_both(stage, memory):
+    """Else that sink would look like a new one, and the loss of its output would go unnoticed."""
+    with crash_at("commit.sink", nth=2), pytest.raises(Crash):
+        stage.run(4)
+    stage.store = MemoryStore()
+    stage.run(4)
+    Space._named.pop(memory.space)
+    refused(stage, "sink `whole` holds nothing", "pakka reset refunds --sink whole")
