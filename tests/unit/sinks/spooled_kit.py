@@ -152,16 +152,16 @@ def check_a_reader_never_sees_a_part(site: Site, monkeypatch: pytest.MonkeyPatch
 
 def check_death_at_any_statement_leaves_one_copy(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Die before, and after, every call to the database in turn; the next driver must end with exactly one copy."""
-    connect = sqlite3.connect
+    connect, rows = sqlite3.connect, (2, 1)
     fence = number = 0
     for is_answered in (True, False):
         for nth in range(1, 40):
             lives = Lives(nth, is_answered)
             fence += 1
             driver = site.driver(fence)
-            driver.commit_epoch(epoch(number), site.prepare(number, fence))
+            driver.commit_epoch(epoch(number), site.prepare(number, fence, rows))
             number += 1
-            records = site.prepare(number, fence)
+            records = site.prepare(number, fence, rows)
             driver.close()
             monkeypatch.setattr(sqlite3, "connect", lives.connect(connect))
             dying = site.sink.open_committer(site.binding, fence)
@@ -174,7 +174,7 @@ def check_death_at_any_statement_leaves_one_copy(site: Site, monkeypatch: pytest
             outcome = heir.commit_epoch(epoch(number), records)
             heir.close()
             assert outcome.kind in (Kind.COMMITTED, Kind.ALREADY_COMMITTED)
-            assert sorted(site.read()) == sorted(expected(*range(number + 1)))
+            assert sorted(site.read()) == sorted(expected(*range(number + 1), rows=rows))
             assert site.staged() == []
             number += 1
             if not lives.is_over:
