@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -274,15 +275,30 @@ def test_a_database_that_answers_before_it_writes_is_made_to_wait(postgres_url):
 
 
 def test_tables_made_while_waiting_for_the_lock_are_seen(postgres_url):
-    class Outrun(PostgresStore):
+    opened: list[PostgresStore] = []
+    second = threading.Thread(target=lambda: opened.append(PostgresStore(postgres_url)))
+
+    class First(PostgresStore):
         def _execute(self, statement, params=()):
-            if statement == self.lock_schema:
-                PostgresStore(postgres_url).close()
+            if statement.startswith("CREATE TABLE pakka_meta"):
+                second.start()
+                wait_for_a_waiter(postgres_url)
             return super()._execute(statement, params)
 
-    store = Outrun(postgres_url)
-    assert store.pipelines() == []
-    store.close()
+    first = First(postgres_url)
+    second.join()
+    assert opened[0].pipelines() == first.pipelines() == []
+    first.close()
+    opened[0].close()
+
+
+def wait_for_a_waiter(url: str) -> None:
+    with elsewhere(url) as db:
+        for _ in range(600):
+            if db.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone():
+                return
+            time.sleep(0.05)
+    raise AssertionError("nobody waits for the lock")
 
 
 def test_a_schema_of_its_own_is_named_in_the_url(postgres_url):
