@@ -61,6 +61,8 @@ class Ledger:
 
     fence: int
     last: Entry | None
+    keeps_epochs: bool = True
+    """False: this sink cannot remember what it has committed, and is at-least-once."""
 
 
 @runtime_checkable
@@ -85,8 +87,8 @@ class Committer(Protocol):
         What comes back is enough to abort. To commit, the record in the decision is used.
         """
 
-    def ledger(self) -> Ledger | None:
-        """What the sink remembers. None: this sink cannot remember anything, and is at-least-once."""
+    def ledger(self) -> Ledger:
+        """What the sink remembers. It changes nothing, and is asked before the fence is raised."""
 
     def close(self) -> None:
         """Let go of connections. Twice is harmless."""

@@ -27,12 +27,12 @@ class Finding:
 def examine(
     state: PipelineState,
     checkpoint: Checkpoint | None,
-    ledgers: Mapping[str, Ledger | None],
+    ledgers: Mapping[str, Ledger],
     known_sinks: Collection[str] | None,
 ) -> Finding:
     """Compare the three. `known_sinks` are those of the last epoch; None if that is not known."""
     _check_open_sinks(state, ledgers)
-    entries = {s: ledger.last for s, ledger in ledgers.items() if ledger is not None}
+    entries = {s: ledger.last for s, ledger in ledgers.items() if ledger.keeps_epochs}
     written = {s: e for s, e in entries.items() if e is not None}
     if state.committed < 0 and not state.open:
         return _examine_new(state, checkpoint, entries, written)
@@ -44,7 +44,7 @@ def examine(
     return finding
 
 
-def _check_open_sinks(state: PipelineState, ledgers: Mapping[str, Ledger | None]) -> None:
+def _check_open_sinks(state: PipelineState, ledgers: Mapping[str, Ledger]) -> None:
     for decision in state.open:
         gone = {p.slot.sink for p in decision.prepared} - set(ledgers)
         if gone:
@@ -73,7 +73,8 @@ def _examine_new(
                 hint=f"restore state and outputs, or accept what the checkpoint has passed with "
                 f"`pakka reset {state.pipeline} --checkpoint`",
             )
-        return Finding(base=state.base)
+        # No sink could contradict the checkpoint; what it has passed was shown, at least once.
+        return Finding(_acknowledged(state, checkpoint, state.base), state.base)
     if checkpoint is None or checkpoint.query is None:
         newest = max(written.values(), key=lambda e: e.epoch.number)
         raise RegressError(
@@ -89,10 +90,15 @@ def _examine_new(
     story = _Story(lost, checkpoint, entries)
     story.check_queries()
     story.check_sinks(committed, None)
-    if acknowledged < 0:
-        return Finding(base=base, held=story.held(committed))
-    origin = Origin(checkpoint.query, acknowledged, checkpoint.digests.get(acknowledged, ""))
-    return Finding(Epoch(state.pipeline, committed, origin), base, story.held(committed))
+    return Finding(_acknowledged(state, checkpoint, base), base, story.held(committed))
+
+
+def _acknowledged(state: PipelineState, checkpoint: Checkpoint | None, base: int) -> Epoch | None:
+    """The newest epoch that Spark was told is done; None if there is none."""
+    if checkpoint is None or checkpoint.query is None or checkpoint.acknowledged < 0:
+        return None
+    batch = checkpoint.acknowledged
+    return Epoch(state.pipeline, base + batch, Origin(checkpoint.query, batch, checkpoint.digests.get(batch, "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +182,7 @@ class _Story:
         if acknowledged <= self.newest:
             return Finding(base=state.base, held=self.held(self.newest))
         self.check_sinks(acknowledged, None)
-        assert checkpoint.query is not None
-        origin = Origin(checkpoint.query, checkpoint.acknowledged, checkpoint.digests.get(checkpoint.acknowledged, ""))
-        return Finding(Epoch(self.name, acknowledged, origin), state.base, self.held(acknowledged))
+        return Finding(_acknowledged(state, checkpoint, state.base), state.base, self.held(acknowledged))
 
     def held(self, committed: int) -> dict[str, Entry]:
         """Sinks that already hold the epoch after `committed`: it was decided by a state store that is gone."""

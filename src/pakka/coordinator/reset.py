@@ -185,7 +185,7 @@ class Reset:
             except BaseException:
                 close_all(stations)
                 raise
-            if ledger is not None:
+            if ledger.keeps_epochs:
                 ledgers[station.name] = ledger
         close_all(stations)
         return state, ledgers
@@ -295,7 +295,9 @@ class Reset:
         row = self.store.find(self.pipeline, state.committed)
         known = row.sinks.keys() if row and row.sinks else None
         try:
-            examine(state, checkpoint, {n: ledgers.get(n) for n in self.sinks}, known)
+            examine(
+                state, checkpoint, {n: ledgers.get(n, Ledger(0, None, keeps_epochs=False)) for n in self.sinks}, known
+            )
         except RegressError:
             return (*follows, _rows_follow(checkpoint, newest))
         agree = "checkpoint, state store and sinks agree as they are: a run would go on without this reset"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit
 from pakka.contract.state import Decision
 from pakka.coordinator.retry import Retry
-from pakka.errors import FencedError, SinkError, UnknownOutcomeError
+from pakka.errors import FencedError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.epoch import Epoch
 from pakka.model.id import Binding
 from pakka.model.outcome import Kind, Outcome
@@ -112,7 +112,7 @@ def _answer(ask: Callable[[], T], of: Callable[[Outcome], T]) -> T:
         return ask()
     except FencedError:
         raise
-    except SinkError as error:
+    except (RefusedError, UnavailableError) as error:
         return of(Outcome.retry(error.message))
     except Exception as error:  # the sink's own driver errors: all are "no answer", kept as the reason and asked again
         return of(Outcome.unknown(f"{type(error).__name__}: {error}"))

@@ -182,10 +182,10 @@ class SpooledCommitter:
         self.staging = staging_of(binding, fence)
         self._bug: BugError | None = None
 
-    def ledger(self) -> Ledger | None:
+    def ledger(self) -> Ledger:
         memory = self._recall()
         if not memory.is_in_sink:
-            return None
+            return Ledger(self.staging.seen(), None, keeps_epochs=False)
         # The spool may have seen a newer fence than the sink: a driver died between raising the two.
         return Ledger(max(memory.fence, self.staging.seen()), memory.entry)
 

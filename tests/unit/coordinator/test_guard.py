@@ -1,6 +1,7 @@
 """The regress guard: what it adopts, and what it refuses before anything is written."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -134,6 +135,24 @@ def test_an_output_restored_from_an_older_copy_is_refused(stage, memory):
     stage.run(5)
     space.rows, space.ledger = saved
     refused(stage, "sink `whole` holds only epochs up to 3", "pakka reset refunds --sink whole")
+
+
+def test_a_sink_that_remembers_no_epochs_still_tells_its_fence(memory):
+    """Else a lost state store would begin below the fence that such a sink has seen, and be fenced out by it."""
+
+    class Forgetful(MemorySink):
+        def open_committer(self, binding, fence):
+            committer = super().open_committer(binding, fence)
+            ledger = committer.ledger
+            committer.ledger = lambda: replace(ledger(), last=None, keeps_epochs=False)
+            return committer
+
+    stage = Stage({"shown": Forgetful(memory.space)})
+    for _ in range(3):
+        stage.run(stage.acknowledged + 1)
+    stage.store = MemoryStore()
+    stage.run(stage.acknowledged + 1)
+    assert stage.store.read("refunds").fence == 4
 
 
 def test_a_sink_added_to_a_running_pipeline_begins_with_the_next_epoch(stage):

@@ -108,7 +108,7 @@ def test_a_crash_after_it_was_shown_shows_it_twice_and_never_loses_it(site, caps
 
 
 def test_it_has_no_ledger_and_says_why_it_is_at_least_once(site):
-    assert site.driver(1).ledger() is None
+    assert site.driver(1).ledger().keeps_epochs is False
     guarantee = site.sink.guarantee()
     assert guarantee.level is Level.AT_LEAST_ONCE
     assert "cannot take back" in guarantee.because
