@@ -6,10 +6,12 @@ a plain string, so that executors need nothing from here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -47,12 +49,17 @@ def resolve(text: str, environ: Mapping[str, str]) -> str:
 
 def hider(value: object) -> Callable[[str], str]:
     """A function that puts references back in place of the values that `value` took from the environment."""
-    known = {text: reference for reference, text in references(value).items()}
+    known = {form: reference for reference, text in references(value).items() for form in _forms(text)}
     hidden = sorted((text for text in known if len(text) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
     if not hidden:
         return lambda text: text
     pattern = re.compile("|".join(re.escape(text) for text in hidden))
     return lambda text: pattern.sub(lambda match: known[match.group(0)], text)
+
+
+def _forms(text: str) -> set[str]:
+    """The shapes in which a value may turn up: as it is, in a repr, in JSON, and in or out of a URL."""
+    return {text, repr(text)[1:-1], json.dumps(text)[1:-1], quote(text, safe=""), unquote(text)}
 
 
 def references(value: object) -> dict[str, str]:

@@ -1,7 +1,10 @@
 """`${env:NAME}`: used everywhere, seen nowhere."""
 
 import copy
+import json
 import pickle
+import re
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -57,6 +60,13 @@ def test_the_value_can_be_hidden_in_any_text():
     hide = hider(load(USED, {"SECRET": SECRET}))
     assert hide(f"memory:a-{SECRET}-b") == "memory:a-${env:SECRET}-b"
     assert hide("nothing to hide") == "nothing to hide"
+
+
+@pytest.mark.parametrize("form", [str, repr, json.dumps, unquote, lambda text: quote(text, safe="")])
+def test_a_value_is_hidden_in_whatever_form_it_turns_up(form):
+    value = "p%40ss\"'\\word é"
+    hide = hider([resolve("${env:A}", {"A": value})])
+    assert re.fullmatch(r"no answer from ['\"]?\$\{env:A\}['\"]?!", hide(f"no answer from {form(value)}!"))
 
 
 def test_of_two_values_the_longer_is_hidden_first():
