@@ -111,7 +111,7 @@ def run(spec: Spec) -> None:
         )
         try:
             path = site / "checkpoint"
-            recovered = coordinator.start(checkpoint.read(str(path)))
+            recovered = coordinator.start(lambda: checkpoint.read(str(path)))
             _tell("started", fence=recovered.state.fence, finished=recovered.finished, aborted=recovered.aborted)
             _run_query(CheckpointDirectory(path, spec.workload.batches), coordinator, engine)
         finally:

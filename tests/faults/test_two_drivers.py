@@ -1,7 +1,14 @@
 """Two drivers started at once on one pipeline: one goes on, the other stops, and each row is there once."""
 
+import os
+import signal
+from collections.abc import Callable
+
 import pytest
 
+from pakka.model.epoch import Checkpoint
+from pakka.spark import checkpoint
+from pakka.testing.crash import Drill
 from tests.faults.child import wait_until
 from tests.faults.extent import count
 
@@ -20,3 +27,29 @@ def test_of_two_drivers_started_at_once_one_goes_on(slips_site, ground, number):
     assert codes == [0, FENCED], "\n".join(child.said for child in pair)
     slips_site.check()
     slips_site.finish()
+
+
+def freeze_after_the_look() -> None:
+    """In the driver: stand still between reading the checkpoint and all that follows from it."""
+    read: Callable[[str], Checkpoint] = checkpoint.read
+
+    def read_and_freeze(path: str) -> Checkpoint:
+        seen = read(path)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return seen
+
+    checkpoint.read = read_and_freeze
+
+
+@pytest.mark.parametrize("point", ["task.batch", "decide.after", "acknowledge.before"])
+def test_a_driver_that_was_overtaken_after_its_look_is_fenced_and_refuses_nothing(site, point):
+    """It has seen an empty checkpoint. Had it looked before it took the fence, it would now take the fence away from a healthy
+    driver, and then refuse to go on itself, because what it saw is older than what was delivered.
+    """
+    late = site.start(setup="tests.faults.test_two_drivers:freeze_after_the_look")
+    late.wait_until_frozen()
+    site.crash(Drill(point, epoch=1))
+    late.wake()
+    assert late.wait() == FENCED, late.said
+    site.check_whole_epochs()
+    site.finish()

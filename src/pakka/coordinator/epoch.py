@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pakka.contract.sink import Sink
 from pakka.contract.state import Decision, Owner, StateStore
-from pakka.coordinator.recovery import Recovered, Recovery, abort_undecided, close_all, commit_all
+from pakka.coordinator.recovery import Look, Recovered, Recovery, abort_undecided, close_all, commit_all
 from pakka.coordinator.redo import after_loss, beside_held
 from pakka.coordinator.retry import Retry
 from pakka.errors import (
@@ -85,8 +85,11 @@ class Coordinator:
         self._committed: Epoch | None = None
         self._unsettled: Epoch | None = None
 
-    def start(self, checkpoint: Checkpoint | None) -> Recovered:
-        """Become the owner and recover. Refuses, before writing, if checkpoint, state and sinks contradict each other."""
+    def start(self, checkpoint: Checkpoint | Look | None) -> Recovered:
+        """Become the owner and recover. Refuses, before writing, if checkpoint, state and sinks contradict each other.
+
+        Where another driver may be running, give a way to read the checkpoint rather than what it was before the start.
+        """
         recovery = Recovery(
             self.pipeline, self.sinks, self.store, self.spool, self.owner, self.retry, self.sleep, self.pool
         )

@@ -15,11 +15,15 @@ from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.coordinator.guard import Finding, examine
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
-from pakka.errors import UnavailableError
+from pakka.errors import FencedError, RegressError, UnavailableError
 from pakka.model.epoch import Checkpoint, Epoch
 from pakka.model.id import Binding
 from pakka.model.prepared import Prepared
 from pakka.points import reach
+
+Look = Callable[[], Checkpoint]
+"""Reads Spark's checkpoint. It is read once the fence is taken: what is read before that may be overtaken by a driver that
+still runs, and would then be taken for an older copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,13 @@ class Recovery:
     sleep: Callable[[float], None]
     pool: Executor
 
-    def run(self, checkpoint: Checkpoint | None) -> Recovered:
+    def run(self, checkpoint: Checkpoint | Look | None) -> Recovered:
         """1. Take the fence.  2. Compare the witnesses.  3. Raise the fence in every sink and settle.  4. Enter it."""
         # 1. The fence must be above every fence a sink has seen: the state store may be new, or an old copy.
         state, stations = self._take_fence()
         reach("recover.fenced", state.committed + 1)
         try:
-            return self._recover(state, stations, checkpoint)
+            return self._recover(state, stations, checkpoint() if callable(checkpoint) else checkpoint)
         except BaseException:
             close_all(stations)
             raise
@@ -71,7 +75,11 @@ class Recovery:
         # 2. Nothing has been written to a sink yet; a contradiction ends the run here.
         ledgers = {s.name: s.committer.ledger() for s in stations}
         row = self.store.find(self.pipeline, state.committed)
-        finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
+        try:
+            finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
+        except RegressError:
+            self._check_fence(state)
+            raise
         if finding.adopt is not None:
             self.store.adopt(self.pipeline, state.fence, finding.adopt, finding.base)
         reach("recover.examined", state.committed + 1)
@@ -88,7 +96,7 @@ class Recovery:
             state = self.store.take_fence(self.pipeline, self.owner, at_least)
             stations = self._open(state.fence)
             try:
-                seen = max((ledger.fence for s in stations if (ledger := s.committer.ledger())), default=0)
+                seen = max((s.committer.ledger().fence for s in stations), default=0)
             except BaseException:
                 close_all(stations)
                 raise
@@ -96,6 +104,12 @@ class Recovery:
                 return state, stations
             close_all(stations)
             at_least = seen + 1
+
+    def _check_fence(self, state: PipelineState) -> None:
+        """Witnesses may contradict each other because a newer driver is at work: then there is nothing for a person to mend."""
+        now = self.store.read(self.pipeline)
+        if now is not None and now.fence > state.fence:
+            raise FencedError.of(f"pipeline `{self.pipeline}`", self.pipeline, state.fence, now.fence)
 
     def _open(self, fence: int) -> tuple[Station, ...]:
         stations: list[Station] = []

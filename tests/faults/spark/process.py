@@ -29,7 +29,7 @@ class Driver:
         scratch.mkdir(exist_ok=True)
         environment = {
             **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])),
             # A JVM that is killed leaves its scratch files; here they go with the test.
             "SPARK_LOCAL_DIRS": str(scratch),
             "SPARK_LOCAL_IP": "127.0.0.1",
