@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pakka.model.epoch import Epoch
 from pakka.model.guarantee import SinkGuarantee
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Outcome
 from pakka.model.prepared import Prepared
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @runtime_checkable

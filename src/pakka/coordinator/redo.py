@@ -38,7 +38,7 @@ def after_loss(
     for sink, (rows, checksum) in totals(kept).items():
         slots = {p.slot.number: (p.rows, p.checksum) for p in kept if p.slot.sink == sink} if sink in lost else None
         holdings[sink] = Holding(rows, checksum, slots)
-    _compare(decision.epoch, holdings, records)
+    _compare(decision.epoch, holdings, records, lacking=min(lost))
     numbers = {(s.sink, s.number) for s in gone}
     # A sink that lost all its records takes whatever slots the new run has, be it more or fewer than before.
     whole = {sink for sink, ps in lost.items() if len(ps) == len(decision.of_sink(sink))}
@@ -54,7 +54,8 @@ def beside_held(epoch: Epoch, held: Mapping[str, Entry], records: Sequence[Prepa
                 f"runs it with {epoch.origin}; its rows are not the same; nothing was changed",
                 hint="restore the state store and the checkpoint that belong to this sink",
             )
-    _compare(epoch, {s: Holding(e.rows, e.checksum, e.slots) for s, e in held.items()}, records)
+    lacking = min({p.slot.sink for p in records} - set(held), default=min(held))
+    _compare(epoch, {s: Holding(e.rows, e.checksum, e.slots) for s, e in held.items()}, records, lacking)
     return tuple(p for p in records if p.slot.sink not in held or not _is_in(held[p.slot.sink], p))
 
 
@@ -62,7 +63,7 @@ def _is_in(entry: Entry, record: Prepared) -> bool:
     return entry.slots is None or record.slot.number in entry.slots
 
 
-def _compare(epoch: Epoch, holdings: Mapping[str, Holding], records: Sequence[Prepared]) -> None:
+def _compare(epoch: Epoch, holdings: Mapping[str, Holding], records: Sequence[Prepared], lacking: str) -> None:
     made = totals(records)
     for sink, holding in holdings.items():
         slots = {p.slot.number: (p.rows, p.checksum) for p in records if p.slot.sink == sink}
@@ -75,6 +76,6 @@ def _compare(epoch: Epoch, holdings: Mapping[str, Holding], records: Sequence[Pr
                 f"pipeline `{epoch.pipeline}`: epoch {epoch.number} had to run again, and sink `{sink}` holds {holding.rows} "
                 f"rows of it (checksum {holding.checksum}) where the new run made {made[sink][0]} (checksum {made[sink][1]}); "
                 "the epoch is only partly visible and nothing was added",
-                hint="the pipeline is not deterministic, so a person must decide which rows are right; then accept the "
-                f"sink as it is with `pakka reset {epoch.pipeline} --sink {sink}`",
+                hint="the pipeline is not deterministic, so a person must decide which rows are right, and add them; then accept "
+                f"the sink that lacks them as it is with `pakka reset {epoch.pipeline} --sink {lacking}`",
             )

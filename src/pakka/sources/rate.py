@@ -17,7 +17,9 @@ class RateSource:
     """Rows `timestamp, value`, with values counted from 0; the same again after a crash."""
 
     rows_per_epoch: int = 100
+    """Rows an epoch."""
     slots: int = 2
+    """Partitions that they come in."""
 
     def replayable(self) -> Part:
         return Part("source", True, "rows are counted from the offset, so an epoch is the same each time it runs")
