@@ -47,8 +47,8 @@ certify: setup setup-postgres ## run the long fault-injection suite that makes t
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: setup ## measure; ARGS names the question
-	@$(PY) -m bench $(ARGS)
+bench: setup ## ask every speed question at a small size and write docs/performance.md; ARGS names one question
+	@$(PY) -m bench $(or $(ARGS),all --write)
 
 .PHONY: lock
 lock: ## resolve the dependencies again into requirements.lock (ARGS="--upgrade" for new versions)
