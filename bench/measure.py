@@ -19,7 +19,7 @@ def in_turns(sides: Mapping[str, Callable[[], T]], rounds: int, warm_ups: int = 
     """
     results: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(-warm_ups, rounds):
-        names = list(sides) if number % 2 == 0 else list(reversed(sides))
+        names = list(sides)[:: 1 if number % 2 == 0 else -1]
         for name in names:
             gc.collect()
             result = sides[name]()

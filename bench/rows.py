@@ -31,7 +31,8 @@ def arrow_batches(rows: int, batch_rows: int = 10_000) -> list[pa.RecordBatch]:
         "sku": pa.array([f"sku-{i % 50021:08d}" for i in range(rows)]),
         "note": pa.array([f"order note {hashlib.md5(b'%d' % i).hexdigest()}" for i in range(rows)]),
     }
-    return pa.table(columns).to_batches(max_chunksize=batch_rows)
+    batches: list[pa.RecordBatch] = pa.table(columns).to_batches(max_chunksize=batch_rows)
+    return batches
 
 
 def _decimals(unscaled: np.ndarray, kind: pa.DataType) -> pa.Array:

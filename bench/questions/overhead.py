@@ -93,7 +93,10 @@ def _pass(_: Path) -> Iterator[OnBatch]:
 
 @contextmanager
 def _bare(_: Path) -> Iterator[OnBatch]:
-    yield lambda batch, _: batch.mapInArrow(variants.count, "answer string").collect()
+    def on_batch(batch: DataFrame, _number: int) -> None:
+        batch.mapInArrow(variants.count, "answer string").collect()
+
+    yield on_batch
 
 
 def _pakka(make: Callable[[Path], Sink]) -> Open:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench import engine, rows, scratch
 from bench.answer import Answer, Figure, Goal, Spread
@@ -18,7 +18,7 @@ ROWS = {"tiny": 2_000, "small": 2_000_000, "full": 10_000_000}
 FILES = {"tiny": 8, "small": 16, "full": 16}
 ROUNDS = {"tiny": 1, "small": 5, "full": 7}
 WARM_UPS = {"tiny": 0, "small": 3, "full": 2}
-CODEC = "snappy"
+CODEC: Literal["snappy"] = "snappy"
 
 
 def answer(size: str) -> Answer:
@@ -75,7 +75,7 @@ def _cpu(runs: list[Run]) -> list[float]:
 
 
 def _epochs_s(run: Run) -> float:
-    return sum(e["durationMs"]["triggerExecution"] for e in run.epochs) / 1e3
+    return float(sum(e["durationMs"]["triggerExecution"] for e in run.epochs)) / 1e3
 
 
 def _durable_s(run: Run) -> float:
