@@ -79,8 +79,10 @@ def test_an_epoch_that_is_no_longer_the_newest_is_already_committed(sink, driver
 
 
 def test_a_slot_without_rows_leaves_no_file(sink, driver):
-    prepared = [*driver.prepare(0, 1), driver.prepare_slot(0, 1, rows=0)]
-    assert (prepared[1].rows, prepared[1].detail) == (0, {"files": []})
+    empty = driver.prepare_slot(0, 1, rows=0)
+    assert (empty.rows, empty.detail) == (0, {"files": []})
+    assert staged(sink) == []
+    prepared = [*driver.prepare(0, 1), empty]
     assert driver.commit(0, prepared).kind is Kind.COMMITTED
     assert ids(sink) == expected_ids(0)
 
@@ -339,6 +341,7 @@ def test_a_commit_may_crash_at_every_move_and_every_start(sink, driver, times):
 
 def test_what_a_crash_after_the_rename_left_is_not_pending_even_without_a_decision(sink, driver):
     driver.crash("commit.published", lambda: driver.commit(0, driver.prepare(0, 2)))
+    assert driver.committer.pending() == []
     again = Driver(sink, 2)
     assert again.committer.pending() == []
     assert again.committer.ledger().last.epoch == epoch(0)
@@ -378,6 +381,13 @@ def test_an_old_driver_can_do_nothing_once_the_fence_is_raised(sink, driver):
     assert ids(sink) == {}
     assert new.commit(0, prepared).kind is Kind.COMMITTED
     assert ids(sink) == expected_ids(0, 2)
+
+
+def test_an_old_driver_is_refused_even_where_nothing_is_left_to_do(sink, driver):
+    driver.deliver(0)
+    Driver(sink, 2)
+    with pytest.raises(FencedError):
+        driver.commit(0, [])
 
 
 @pytest.mark.parametrize("point", ["commit.move", "commit.publish"])
@@ -497,6 +507,11 @@ def test_two_sinks_on_one_output_are_refused_before_anything_is_written(sink, dr
         with pytest.raises(SinkError, match=r"belongs to sink `refunds\.out`"):
             stranger.committer.raise_fence()
     assert ids(sink) == expected_ids(0)
+
+
+def test_an_output_that_another_sink_has_claimed_and_not_used_yet_is_refused(sink, driver):
+    with pytest.raises(SinkError, match=r"belongs to sink `refunds\.out`"):
+        Driver(sink, 2, Binding("orders", "out", ""), raised=False).committer.ledger()
 
 
 def test_a_lost_staging_area_loses_what_was_staged_and_nothing_else(sink, driver):

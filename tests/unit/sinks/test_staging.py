@@ -126,6 +126,23 @@ def test_a_second_directory_with_files_is_not_deleted(root):
     assert (root / "fence-3" / "rows").exists()
 
 
+def test_a_driver_overtaken_at_the_very_first_start_takes_in_what_the_other_staged(root):
+    slow = Staging(root, BINDING, 8)
+    look, looks = slow._fences, []
+
+    def overtaken():
+        looks.append(look())
+        if len(looks) == 1:
+            staging(root, 7).begin(slot(7))
+        return looks[-1]
+
+    slow._fences = overtaken
+    slow.raise_fence()
+    assert looks[0] == []
+    assert slow.slots() == [slot(7)]
+    assert sorted(os.listdir(root)) == ["fence-8", "owner.json"]
+
+
 def race(run, runners):
     """Call `run` for each runner in a process of its own, all let go at once. What each returned, or its error's name."""
     barrier, answers = FORK.Barrier(len(runners)), FORK.Queue()
