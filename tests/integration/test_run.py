@@ -73,6 +73,20 @@ def test_sinks_get_what_they_select_of_the_rows_they_want(spark, here, memory):
     assert sorted(memory.rows("star")[3]) == ["amount", "id", "merchant", "rupees"]
 
 
+def test_a_sink_computes_only_of_the_rows_it_gets(spark, here, memory):
+    """A map key that is null and a division by zero would each fail the task, on rows that this sink never gets."""
+    write_lines(
+        here / "data/0.json", [*settlements(1, 4), {"id": 9, "merchant": None, "amount": 1}, {"id": 0, "amount": 0}]
+    )
+    computing = pakka.Output(memory["some"], ("id", "map(merchant, 100 / amount) AS share"), "amount > 0")
+    pipeline = pakka.Pipeline(
+        "refunds", files(), {"some": computing}, None, (Rule.not_null("merchant"),), dead_letters=memory["dead"]
+    )
+    pakka.run(pipeline)
+    assert memory.column("some", "id") == [1, 2, 3, 4]
+    assert len(memory.rows("dead")) == 2
+
+
 BROKEN = [
     {"id": 100, "merchant": None, "amount": 5},
     {"id": 101, "merchant": "m1", "amount": -5},

@@ -41,6 +41,22 @@ def letters(judge: Judge, pipeline: str, epoch: int, at_us: int, masks: pa.Array
         pa.repeat(pa.scalar(epoch, pa.int64()), size),
         pa.repeat(pa.scalar(at_us, SCHEMA.field("at").type), size),
         pa.array([by_mask[m] for m in masks.to_pylist()], SCHEMA.field("rules").type),
-        rows,
+        readable(rows),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def readable(rows: pa.Array) -> pa.Array:
+    """Rows as text that every sink can hold.
+
+    A malformed record may be malformed in its very bytes. They are spelt in hexadecimal: left as they are, one of them
+    would be refused by every sink and hold up the pipeline for ever.
+    """
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        spelt = (
+            None if row is None else row.decode(errors="backslashreplace") for row in rows.cast(pa.binary()).to_pylist()
+        )
+        return pa.array(spelt, pa.string())
+    return rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _CORRUPT = "_corrupt_record"
+_GLOB = re.compile(r"[\\{}\[\]*?]")
+"""What means something in a glob of Hadoop's."""
+# Spark goes by the place of a column and passes over the header, even one that names other columns or is a row. And it
+# escapes a quote by a backslash, where RFC 4180, and nearly everybody who writes CSV, doubles it.
+_CSV = {"header": "true", "enforceSchema": "false", "escape": '"'}
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class FilesSource:
     corrupt: Literal["dead_letter", "drop", "fail"] = "dead_letter"
     """What becomes of a line that is not valid, or whose values do not fit the types."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options of Spark's reader for this format, such as `header: "true"` for CSV."""
+    """Options of Spark's reader for this format, such as `multiLine: "true"` for CSV with line breaks in quotes. CSV files
+    begin with a header, which must name the columns of the schema, unless `header` is `"false"`."""
 
     def replayable(self) -> Part:
         return Part("source", True, f"files are kept, so an epoch's files can be read again: {self.path}")
@@ -54,7 +62,7 @@ class FilesSource:
         from pyspark.errors import AnalysisException
         from pyspark.sql.types import StringType, StructType
 
-        schema = self._declared() if self.schema else self._inferred(spark, Path(notes) / "schema.json")
+        schema = self._declared() if self.schema else self._inferred(spark, notes)
         if self.corrupt_column is not None and not is_strict:
             schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
         reader = spark.readStream.format(self.format).options(**self._reader_options(is_strict))
@@ -71,15 +79,19 @@ class FilesSource:
     @property
     def _place(self) -> str:
         """Where to read, the same for Spark's JVM, whose current directory may be another one."""
-        return self.path if "://" in self.path else str(Path(self.path).absolute())
+        if "://" in self.path:
+            return self.path
+        path = Path(self.path).absolute()
+        # A directory that is there is that directory, whatever its name would match as a glob; and all above it are.
+        there = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
+        rest = path.relative_to(there)
+        return str(Path(_GLOB.sub(r"\\\g<0>", str(there))) / rest)
 
     def _reader_options(self, is_strict: bool) -> dict[str, Any]:
         if self.corrupt_column is None:
             return dict(self.options)
         defaults = {"mode": "FAILFAST"} if is_strict else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        if self.format == "csv":
-            defaults["header"] = "true"
-        return {**defaults, **self.options}
+        return {**defaults, **(_CSV if self.format == "csv" else {}), **self.options}
 
     def _declared(self) -> StructType:
         from pyspark.errors import PySparkException
@@ -89,17 +101,28 @@ class FilesSource:
             schema = StructType.fromDDL(str(self.schema))
         except PySparkException as error:
             raise ConfigError(
-                f"source files: schema {self.schema!r} is not understood: {str(error).splitlines()[0]}",
+                f"source files: schema {self.schema!r} is not understood: {str(error).strip().splitlines()[0]}",
                 hint="write it as in CREATE TABLE: `id BIGINT, name STRING`",
             ) from error
         assert isinstance(schema, StructType)
+        if any(name.lower() == _CORRUPT for name in schema.names):
+            raise ConfigError(
+                f"source files: schema {self.schema!r} has a column `{_CORRUPT}`, which is where Spark puts malformed records",
+                hint="leave it out: malformed records go to the dead letters by themselves",
+            )
         return schema
 
-    def _inferred(self, spark: SparkSession, note: Path) -> StructType:
+    def _inferred(self, spark: SparkSession, notes: str) -> StructType:
         """Inferred once, then remembered: files that come later must not change the types of a running pipeline."""
         from pyspark.errors import AnalysisException
         from pyspark.sql.types import StructType
 
+        if "://" in notes:
+            raise ConfigError(
+                f"source files: an inferred schema is remembered beside the checkpoint, and {notes} is not on this machine",
+                hint="declare it with `schema: id BIGINT, name STRING`",
+            )
+        note = Path(notes) / "schema.json"
         if note.exists():
             return StructType.fromJson(json.loads(note.read_text()))
         reader = spark.read.format(self.format).options(**self._reader_options(is_strict=False))
@@ -120,5 +143,8 @@ class FilesSource:
             )
         inferred = StructType(fields)
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(inferred.json())
+        # Whole or not at all: a driver killed here must not leave a note that the next one stumbles over.
+        partial = note.with_name(f"{note.name}.{os.getpid()}")
+        partial.write_text(inferred.json())
+        os.replace(partial, note)
         return inferred

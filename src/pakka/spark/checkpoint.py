@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from pakka.errors import UsageError
+from pakka.errors import RefusedError, UsageError
 from pakka.model.epoch import Checkpoint
 
 _NEWEST = 8
@@ -34,12 +34,23 @@ class LocalFiles:
             return [p.name for p in Path(path).iterdir()]
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
     def read(self, path: str) -> bytes | None:
         try:
             return Path(path).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> RefusedError:
+    return RefusedError(
+        f"checkpoint: {path} cannot be read: {error.strerror}; nothing was changed",
+        hint="let the user that runs pakka read and write there, or choose another place with `checkpoint:`",
+    )
 
 
 class HadoopFiles:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
-from pyspark.sql.functions import coalesce, col, expr, lit, to_json, xxhash64
+from pyspark.sql.functions import coalesce, col, expr, lit, to_json, when, xxhash64
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 RAW = "_pakka_raw"
 """The column that carries a malformed record's raw text past `process`."""
 _MASK = "_pakka_mask"
+_OWN = "_pakka_"
+"""How the columns begin that travel beside the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class _Wire:
 
 def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
     """Plan for rows like those of `frame`. Every name in the pipeline is resolved here, before anything starts."""
-    columns = [c for c in frame.columns if c != RAW]
+    columns = _user_columns(pipeline, frame, judge)
     for rule in pipeline.quality:
         rule.check_columns(columns)
     wire = _Wire()
@@ -83,13 +87,40 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
         if name == DEAD_LETTERS:
             routes.append(_dead_route(output, wire, columns, judge))
         else:
-            routes.append(_route(pipeline, name, output, judged, wire, columns))
+            routes.append(_route(pipeline, name, output, judged, wire, columns, judge))
     schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.columns, columns).schema)
     task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
     return Plan(mask, tuple(wire.columns), task)
 
 
-def _route(pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wire: _Wire, columns: list[str]) -> Route:
+def _user_columns(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> list[str]:
+    """The columns that are the user's. Two that Spark cannot tell apart, or one of ours among them, would lose values."""
+    columns = list(frame.columns)
+    if judge.raw_column is not None:
+        columns.remove(judge.raw_column)
+    is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    seen: dict[str, str] = {}
+    for column in columns:
+        if column.lower().startswith(_OWN):
+            raise ConfigError(
+                f"pipeline `{pipeline.name}`: the rows have a column `{column}`, and pakka uses names that begin with `{_OWN}` "
+                "itself; nothing was started",
+                hint="rename it in `process`",
+            )
+        key = column if is_exact else column.lower()
+        if key in seen:
+            raise ConfigError(
+                f"pipeline `{pipeline.name}`: the rows have the columns `{seen[key]}` and `{column}`, which Spark does not tell "
+                "apart; nothing was started",
+                hint="rename one of them, in the schema or in `process`",
+            )
+        seen[key] = column
+    return columns
+
+
+def _route(
+    pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wire: _Wire, columns: list[str], judge: Judge
+) -> Route:
     expressions = list(output.select) or [quoted_whole(c) for c in columns]
     field_name = f"sinks.{name}.select"
     selected = _resolve(pipeline, field_name, judged, [expr(e) for e in expressions], columns)
@@ -105,12 +136,19 @@ def _route(pipeline: Pipeline, name: str, output: Output, judged: DataFrame, wir
         # A star has no text of its own for each column.
         expressions = [e for x in expressions for e in ([quoted_whole(c) for c in columns] if x == "*" else [x])]
     where = None
+    guard = [] if judge.is_idle else [col(_MASK) == lit(0)]
     if output.where is not None:
         condition = coalesce(expr(output.where), lit(False))
         _resolve(pipeline, f"sinks.{name}.where", judged, [condition], columns)
-        where = wire.add(f"where {output.where}", condition)
-    hashed = wire.add(f"hash {expressions}", _hash(expressions, [f.dataType for f in fields]))
-    return Route(name, output.sink, tuple(wire.add(e) for e in expressions), names, hashed, where)
+        guard.append(condition)
+        where = wire.add(f"where {output.where}", reduce(and_, guard))
+    # What a sink computes, it computes of the rows it gets: another row might be just the one that cannot be computed.
+    computed = {e: when(reduce(and_, guard), expr(e)) for e in expressions if guard and e.strip("`") not in columns}
+    taken = [computed.get(e, expr(e)) for e in expressions]
+    suffix = f" for {name}" if computed else ""
+    hashed = wire.add(f"hash {expressions}{suffix}", _hash(taken, [f.dataType for f in fields]))
+    places = tuple(wire.add(e + suffix if e in computed else e, c) for e, c in zip(expressions, taken, strict=True))
+    return Route(name, output.sink, places, names, hashed, where)
 
 
 def _dead_route(output: Output, wire: _Wire, columns: list[str], judge: Judge) -> Route:
@@ -120,10 +158,9 @@ def _dead_route(output: Output, wire: _Wire, columns: list[str], judge: Judge) -
     return Route(DEAD_LETTERS, output.sink, (), (), hashed, is_dead_letters=True)
 
 
-def _hash(expressions: Sequence[str], types: Sequence[DataType]) -> Column:
+def _hash(columns: Sequence[Column], types: Sequence[DataType]) -> Column:
     """A row's hash. Spark does not hash maps, whose order means nothing; their JSON stands in for them."""
-    pairs = zip(expressions, types, strict=True)
-    return xxhash64(*(to_json(expr(e)) if _has_map(t) else expr(e) for e, t in pairs))
+    return xxhash64(*(to_json(c) if _has_map(t) else c for c, t in zip(columns, types, strict=True)))
 
 
 def _has_map(kind: DataType) -> bool:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import pakka
@@ -32,7 +33,11 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A column or a value may be called `${env:HOME}` and mean just that. What a pipeline file takes from the
+    # environment, pakka has put in before.
+    "spark.sql.variable.substitute": "false",
 }
+_TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -66,8 +71,10 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> Sp
         raise UnavailableError(f"Spark did not start with master {master}: {error}", hint=where) from error
     session.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")
     if log is not None:
-        # py4j prints the stack of every error that passes it; ours are raised, and told once.
+        # These print the stack of every error that passes them; ours are raised, and told once.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        for logger in _TALKATIVE:
+            PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     if not master.startswith("local"):
         _ship(session)
     return session

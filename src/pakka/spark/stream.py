@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -215,4 +216,12 @@ def cause_of(error: BaseException) -> str:
         return raised[-1][:600]
     classed = list(dict.fromkeys(line for line in lines if _CLASSED.search(line)))
     told = list(dict.fromkeys([*classed[:1], *classed[1:][-1:], *raised[-1:]]))
-    return " <- ".join(line[:400] for line in told) or (lines or [type(error).__name__])[0][:600]
+    whole = [_whole(lines, line) if line in raised[-1:] else line for line in told]
+    return " <- ".join(line[:400] for line in whole) or (lines or [type(error).__name__])[0][:600]
+
+
+def _whole(lines: list[str], first: str) -> str:
+    """A message of several lines, such as the header and the schema that do not agree; the stack begins below it."""
+    after = lines[lines.index(first) + 1 :]
+    rest = takewhile(lambda line: not line.startswith(("at ", "... ", "Driver stacktrace")), after)
+    return " ".join([first, *islice(rest, 4)])

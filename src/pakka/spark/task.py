@@ -126,7 +126,7 @@ class Task:
             return
         words = self.judge.words(failed.column(self.mask_column)[0].as_py() & fail_bits)
         assert self.row_column is not None
-        sample = str(failed.column(self.row_column)[0].as_py())[:_SAMPLE_CHARS]
+        sample = str(dead_letter.readable(failed.column(self.row_column).slice(0, 1))[0].as_py())[:_SAMPLE_CHARS]
         raise QualityError(
             f"pipeline `{self.pipeline}`: epoch {self.epoch}: {failed.num_rows} rows break {', '.join(words)}, which is set "
             f"to fail; the first is {sample}; the epoch was aborted and nothing of it is visible",
