@@ -25,7 +25,15 @@ KILLED = -signal.SIGKILL
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     # The last ones come in by the way: pyarrow looks for pandas, and a child imports what its parent was started as.
-    ["tests.faults.driver", "tests.faults.outputs", "pakka.state.postgres", "pyarrow.pandas_compat", "pandas", "pytest"]
+    [
+        "tests.faults.driver",
+        "tests.faults.outputs",
+        "tests.faults.reader",
+        "pakka.state.postgres",
+        "pyarrow.pandas_compat",
+        "pandas",
+        "pytest",
+    ]
 )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from pakka.testing.crash import Drill
 from tests.faults.child import KILLED, Child, group, start_driver, wait_until
 from tests.faults.driver import Spec
-from tests.faults.judge import STANDARD, Judge, Snapshot, take_snapshot
+from tests.faults.engine import CheckpointDirectory
+from tests.faults.judge import STANDARD, Judge, Snapshot, take_outputs, take_snapshot
 
 
 class Site:
@@ -69,6 +70,14 @@ class Site:
 
     def snapshot(self) -> Snapshot:
         return take_snapshot(self.root, self.spec.state, self.spec.pipeline)
+
+    def outputs(self) -> dict[str, str]:
+        """The outputs and the spool, byte for byte and row for row."""
+        return take_outputs(self.root)
+
+    def acknowledge(self, batch: int) -> None:
+        """What Spark does right after a driver has delivered a batch."""
+        CheckpointDirectory(self.root / "checkpoint", self.spec.workload.batches).acknowledge(batch)
 
     def log(self) -> str:
         """What became of each slot that ran in a worker."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pakka.contract.sink import Entry, Ledger
-from pakka.contract.state import PipelineState
+from pakka.contract.state import Decision, PipelineState
 from pakka.errors import RegressError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
 
@@ -41,6 +41,9 @@ def examine(
     story.check_origins()
     finding = story.adoption()
     story.check_sinks(finding.adopt.number if finding.adopt else state.committed, known_sinks)
+    done = story.done()
+    if done is not None:
+        story.check_sinks(done.epoch.number, done.sinks)
     return finding
 
 
@@ -183,6 +186,16 @@ class _Story:
             return Finding(base=state.base, held=self.held(self.newest))
         self.check_sinks(acknowledged, None)
         return Finding(_acknowledged(state, checkpoint, state.base), state.base, self.held(acknowledged))
+
+    def done(self) -> Decision | None:
+        """The newest open decision that Spark was told is done. Then every sink has committed it, and Spark will not run it
+        again: what a sink has lost of it since is lost for good, unless it is noticed here.
+        """
+        if self.checkpoint is None or self.state.is_reset:
+            return None
+        acknowledged = self.state.base + self.checkpoint.acknowledged
+        decisions = [d for d in self.state.open if d.epoch.number <= acknowledged]
+        return max(decisions, key=lambda d: d.epoch.number, default=None)
 
     def held(self, committed: int) -> dict[str, Entry]:
         """Sinks that already hold the epoch after `committed`: it was decided by a state store that is gone."""
