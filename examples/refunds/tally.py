@@ -129,7 +129,8 @@ def parquet_rows(path: Path) -> "Counter[Any]":
 def sqlite_rows(path: Path) -> "Counter[Any]":
     if not path.exists():
         return Counter()
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+    # Not read-only: a reader that comes after a crash rolls back what was not committed, as SQLite asks of every reader.
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         rows = db.execute("SELECT refund_id FROM refund_audit") if "refund_audit" in tables else ()
         return Counter(refund for (refund,) in rows)
