@@ -66,7 +66,7 @@ class FileWriter:
         self.path = staging.attempt(slot)
         with self._errors():
             staging.begin(slot)
-        reach("write.begin", slot.epoch)
+        reach("task.file.begin", slot.epoch)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -79,7 +79,7 @@ class FileWriter:
             if is_group or self._gathered_bytes >= _GATHER_BYTES:
                 with self._errors():
                     self._drain()
-        reach("write.batch", self.slot.epoch)
+        reach("task.file.batch", self.slot.epoch)
 
     def prepare(self, checksum: str) -> Prepared:
         with self._errors():
@@ -91,7 +91,7 @@ class FileWriter:
             else:
                 # Most slots of a small epoch are empty. They leave nothing, so nothing has to be synced for them.
                 self.staging.remove(self.slot)
-        reach("write.prepared", self.slot.epoch)
+        reach("task.file.prepared", self.slot.epoch)
         rows = sum(rows for _, rows, _ in self._sealed)
         return Prepared(self.slot, rows, checksum, {"files": [list(file) for file in self._sealed]})
 

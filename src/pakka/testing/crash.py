@@ -22,7 +22,10 @@ from pakka.model.id import nearest
 POINTS: dict[str, str] = {
     "begin": "driver: Spark has handed an epoch over; nothing is staged",
     "task.begin": "task: before anything of a slot is staged",
+    "task.file.begin": "task: a file sink's attempt has its directory, and no file",
+    "task.file.batch": "task: a file sink has taken some rows, and still has them in memory",
     "task.batch": "task: some of a slot's rows are staged, and not all",
+    "task.file.prepared": "task: a file sink's slot is synced, and nobody has been told",
     "task.prepared": "task: the slot is prepared in one of its sinks, and perhaps not in the next",
     "prepared": "driver: every slot is prepared, and nobody has looked at the reports",
     "decide.before": "driver: all is checked; the decision is not written",

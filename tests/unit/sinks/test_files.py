@@ -348,7 +348,7 @@ def test_what_a_crash_after_the_rename_left_is_not_pending_even_without_a_decisi
     assert staged(sink) == []
 
 
-@pytest.mark.parametrize("point", ["write.begin", "write.batch", "write.prepared"])
+@pytest.mark.parametrize("point", ["task.file.begin", "task.file.batch", "task.file.prepared"])
 def test_a_writer_that_dies_leaves_only_what_can_be_aborted(sink, driver, point):
     driver.crash(point, lambda: driver.prepare(0, 1))
     again = Driver(sink, 2)
