@@ -25,7 +25,9 @@ class Site:
 
     @property
     def judge(self) -> Judge:
-        sinks = ("slips", *STANDARD) if self.spec.sinks.endswith("with_slips") else STANDARD
+        return self.judge_of(("slips", *STANDARD) if self.spec.sinks.endswith("with_slips") else STANDARD)
+
+    def judge_of(self, sinks: tuple[str, ...]) -> Judge:
         return Judge(self.root, self.spec.state, self.spec.workload, sinks)
 
     def start(self, drill: Drill | None = None, **changes: Any) -> Child:

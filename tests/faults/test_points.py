@@ -1,9 +1,12 @@
 """A driver is killed at every crash point, and the next one finishes: each row once, nothing left behind."""
 
+import ast
+
 import pytest
 
 from pakka.testing.crash import POINTS, Drill
 from tests.faults.extent import IS_WHOLE
+from tests.tidy.source import modules, tree
 
 pytestmark = pytest.mark.faults
 
@@ -34,6 +37,17 @@ def needs_slips(point: str) -> bool:
 
 def test_every_crash_point_has_a_case():
     assert {point for point, _ in DELIVERY} | set(RECOVERY) == set(POINTS)
+
+
+def test_every_crash_point_in_the_code_is_in_the_table():
+    """One that is not could never be drilled; one that is only in the table could never strike."""
+    calls = [call for path in modules() for call in ast.walk(tree(path)) if isinstance(call, ast.Call)]
+    reached = {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "reach" and isinstance(call.args[0], ast.Constant)
+    }
+    assert reached == set(POINTS)
 
 
 @pytest.mark.parametrize(("point", "nth"), DELIVERY)
