@@ -184,10 +184,12 @@ class SpooledCommitter:
 
     def ledger(self) -> Ledger:
         memory = self._recall()
+        with spool_errors(self.staging):
+            seen = self.staging.seen()
         if not memory.is_in_sink:
-            return Ledger(self.staging.seen(), None, keeps_epochs=False)
+            return Ledger(seen, None, keeps_epochs=False)
         # The spool may have seen a newer fence than the sink: a driver died between raising the two.
-        return Ledger(max(memory.fence, self.staging.seen()), memory.entry)
+        return Ledger(max(memory.fence, seen), memory.entry)
 
     def raise_fence(self) -> bool:
         """First where rows become visible, then in the spool. What the spool still has of committed epochs goes."""
@@ -312,11 +314,10 @@ class SpooledCommitter:
                 f"{self.binding}: says that it is exactly-once, and its applier has no ledger; nothing was changed",
                 hint="keep a ledger, or say at-least-once in `guarantee` of the sink",
             )
-        try:
-            text = self._notes.read_text()
-        except FileNotFoundError:
-            text = ""
-        return replace(_from_text(self.binding, self.staging.seen(), text), is_in_sink=False)
+        with spool_errors(self.staging):
+            fence = self.staging.seen()
+            text = self._notes.read_text() if self._notes.exists() else ""
+        return replace(_from_text(self.binding, fence, text), is_in_sink=False)
 
     @property
     def _notes(self) -> Path:

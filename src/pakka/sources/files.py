@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,21 +60,32 @@ class FilesSource:
 
     def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         from pyspark.errors import AnalysisException
-        from pyspark.sql.types import StringType, StructType
 
-        schema = self._declared() if self.schema else self._inferred(spark, notes)
-        if self.corrupt_column is not None and not is_strict:
-            schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
         reader = spark.readStream.format(self.format).options(**self._reader_options(is_strict))
         if self.max_files_per_epoch is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_epoch)
         try:
-            return reader.schema(schema).load(self._place)
+            return reader.schema(self._columns(spark, notes, is_strict)).load(self._place)
         except AnalysisException as error:
             raise ConfigError(
                 f"source files: {self.path} cannot be read: {str(error).splitlines()[0]}; nothing was started",
                 hint="make the directory first; it may be empty if `schema` is given",
             ) from error
+
+    def read_files(self, spark: SparkSession, notes: str, is_strict: bool, paths: Sequence[str]) -> DataFrame:
+        """These very files, each once, whatever their names could match as globs."""
+        reader = spark.read.format(self.format).options(**self._reader_options(is_strict))
+        if not _GLOB.search(self._place):
+            reader = reader.option("basePath", self._place)
+        return reader.schema(self._columns(spark, notes, is_strict)).load([_literal(path) for path in paths])
+
+    def _columns(self, spark: SparkSession, notes: str, is_strict: bool) -> StructType:
+        from pyspark.sql.types import StringType, StructType
+
+        schema = self._declared() if self.schema else self._inferred(spark, notes)
+        if self.corrupt_column is not None and not is_strict:
+            schema = StructType([*schema.fields]).add(_CORRUPT, StringType())
+        return schema
 
     @property
     def _place(self) -> str:
@@ -84,8 +95,7 @@ class FilesSource:
         path = Path(self.path).absolute()
         # A directory that is there is that directory, whatever its name would match as a glob; and all above it are.
         there = next((p for p in (path, *path.parents) if p.is_dir()), Path("/"))
-        rest = path.relative_to(there)
-        return str(Path(_GLOB.sub(r"\\\g<0>", str(there))) / rest)
+        return str(Path(_literal(str(there))) / path.relative_to(there))
 
     def _reader_options(self, is_strict: bool) -> dict[str, Any]:
         if self.corrupt_column is None:
@@ -148,3 +158,8 @@ class FilesSource:
         partial.write_text(inferred.json())
         os.replace(partial, note)
         return inferred
+
+
+def _literal(path: str) -> str:
+    """A path that means itself where a glob is expected."""
+    return _GLOB.sub(r"\\\g<0>", path)

@@ -9,6 +9,7 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from pakka.errors import RefusedError, UsageError
 from pakka.model.epoch import Checkpoint
@@ -110,6 +111,22 @@ def read(path: str, spark: Any = None) -> Checkpoint:
 def digest(offsets: bytes) -> str:
     """A digest of an offset log entry. It holds the batch's time, so that two checkpoints never agree by chance."""
     return hashlib.sha256(offsets).hexdigest()
+
+
+def planned_files(path: str, offsets: bytes, spark: Any = None) -> list[str]:
+    """The files that Spark has planned for a batch, from the log of each file source of its query."""
+    files, root = files_for(path, spark)
+    planned: list[str] = []
+    for number, line in enumerate(offsets.decode().splitlines()[2:]):
+        position = json.loads(line) if line.startswith("{") else {}
+        if not isinstance(position, dict) or "logOffset" not in position:
+            continue
+        entry = f"{root}/sources/{number}/{position['logOffset']}"
+        # Every tenth time Spark writes all older entries along.
+        log = files.read(entry) or files.read(f"{entry}.compact") or b""
+        mine = f'"batchId":{position["logOffset"]}}}'
+        planned += [unquote(json.loads(text)["path"]) for text in log.decode().splitlines() if text.endswith(mine)]
+    return planned
 
 
 def batch_time_us(offsets: bytes) -> int | None:

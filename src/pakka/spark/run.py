@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
 from pakka.model.event import Event, Stopped
 from pakka.model.rule import OnFail
 from pakka.quality.judge import Judge
+from pakka.sources.files import FilesSource
 from pakka.spark import checkpoint
 from pakka.spark.plan import RAW, make_plan
 from pakka.spark.process import Processing
@@ -24,7 +26,7 @@ from pakka.spark.stream import Delivery, StopAsked, cause_of
 from pakka.state import open_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 1
@@ -49,7 +51,7 @@ def run(
         )
     plan = make_plan(pipeline, process(frame), judge)
     with closing(open_store(pipeline.state)) as store:
-        delivery = Delivery(pipeline, plan, store, process, listen)
+        delivery = Delivery(pipeline, plan, store, process, listen, _reader_of_files(pipeline))
         try:
             delivery.start(checkpoint.read(pipeline.checkpoint_path, spark))
             reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
@@ -62,15 +64,37 @@ def run(
 
 def read_source(spark: SparkSession, pipeline: Pipeline) -> tuple[DataFrame, Processing, Judge]:
     """The stream, what becomes of its rows before they are judged, and the judge."""
-    source = pipeline.source
-    # Malformed records that nobody takes end the run where they are parsed, and the source is parsed only once.
-    is_strict = source.on_corrupt is OnFail.FAIL or (
-        source.on_corrupt is OnFail.DEAD_LETTER and pipeline.dead_letters is None
-    )
-    frame = source.read(spark, f"{pipeline.checkpoint_path}.source", is_strict)
+    source, is_strict = pipeline.source, _is_strict(pipeline)
+    frame = source.read(spark, _notes(pipeline), is_strict)
     raw = None if is_strict else source.corrupt_column
     judge = Judge(pipeline.quality, RAW if raw else None, source.on_corrupt)
     return frame, Processing(pipeline, raw), judge
+
+
+def _is_strict(pipeline: Pipeline) -> bool:
+    """Malformed records that nobody takes end the run where they are parsed, and the source is parsed only once."""
+    on_corrupt = pipeline.source.on_corrupt
+    return on_corrupt is OnFail.FAIL or (on_corrupt is OnFail.DEAD_LETTER and pipeline.dead_letters is None)
+
+
+def _notes(pipeline: Pipeline) -> str:
+    return f"{pipeline.checkpoint_path}.source"
+
+
+def _reader_of_files(pipeline: Pipeline) -> Callable[[SparkSession, list[str]], DataFrame] | None:
+    source = pipeline.source
+    if not isinstance(source, FilesSource):
+        return None
+
+    def read(spark: SparkSession, paths: list[str]) -> DataFrame:
+        frame = source.read_files(spark, _notes(pipeline), _is_strict(pipeline), paths)
+        # Planned here, as Spark plans a micro-batch: else `process` would prune columns before the records are parsed,
+        # and a record could be malformed on one way and not on the other.
+        jvm: Any = spark._jsparkSession
+        rows: Any = frame._jdf
+        return DataFrame(jvm.internalCreateDataFrame(rows.queryExecution().toRdd(), rows.schema(), False), spark)
+
+    return read
 
 
 def _start(pipeline: Pipeline, frame: DataFrame, delivery: Delivery) -> StreamingQuery:

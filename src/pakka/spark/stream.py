@@ -21,12 +21,12 @@ from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
-from pakka.errors import AbortedError, BugError, PakkaError, UsageError
+from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.model.event import Delivered, Event, Started
 from pakka.model.prepared import SlotReport
 from pakka.points import reach
-from pakka.spark.checkpoint import batch_time_us, digest, files_for
+from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files
 from pakka.spark.plan import Plan
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Invalid|Refused|Fenced|Timeout|Interrupt)(: .*)?$")
 # `[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] ...`: Spark's own kind of message.
 _CLASSED = re.compile(r"\[[A-Z][A-Z0-9_.]{5,}\]")
+# What Spark takes for a glob.
+_GLOB = re.compile(r"[{}\[\]*?\\]")
 _ANSWER = StructType([StructField("answer", StringType())])
 
 
@@ -54,11 +56,13 @@ class Delivery:
         store: StateStore,
         process: Callable[[DataFrame], DataFrame] = lambda frame: frame,
         listen: Callable[[Event], None] = lambda _: None,
+        read_files: Callable[[SparkSession, list[str]], DataFrame] | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.plan = plan
         self.process = process
         self.listen = listen
+        self.read_files = read_files
         self.error: BaseException | None = None
         self.epochs = 0
         self.rows_in = 0
@@ -85,12 +89,13 @@ class Delivery:
         self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted))
         return run
 
-    def deliver(self, batch: DataFrame, origin: Origin, at_us: int) -> EpochReport:
+    def deliver(self, batch: DataFrame, origin: Origin, at_us: int, offsets: bytes = b"") -> EpochReport:
         """Deliver one epoch, whose rows are `batch`."""
         began = time.time()
 
         def prepare(epoch: Epoch, fence: int) -> Harvest:
-            return run_writers(self.plan, self.process(batch), self._slots(batch), epoch.number, fence, at_us)
+            rows = self.process(self._once(batch, epoch.number, offsets))
+            return run_writers(self.plan, rows, self._slots(batch), epoch.number, fence, at_us)
 
         report = self.coordinator.deliver(origin, prepare)
         if report.is_new:
@@ -123,7 +128,7 @@ class Delivery:
                 raise StopAsked
             offsets = self._offsets(batch, number)
             origin = Origin(query_id(batch), number, digest(offsets))
-            self.deliver(batch, origin, batch_time_us(offsets) or int(time.time() * 1e6))
+            self.deliver(batch, origin, batch_time_us(offsets) or int(time.time() * 1e6), offsets)
         except BaseException as error:
             self.error = error
             raise
@@ -155,6 +160,23 @@ class Delivery:
         if offsets is None:
             raise BugError(f"Spark runs batch {number} and has no offsets for it in {root}; nothing was written")
         return offsets
+
+    def _once(self, batch: DataFrame, epoch: int, offsets: bytes) -> DataFrame:
+        """The rows of an epoch, each once. Up to Spark 4.3 a batch of several files has some of them several times if the
+        name of one could be a glob (SPARK-58518); then they are read here.
+        """
+        planned = planned_files(self._checkpoint, offsets, batch.sparkSession) if self._checkpoint else []
+        odd = sorted(path for path in planned if _GLOB.search(path))
+        if not odd or len(planned) == 1:
+            return batch
+        if self.read_files is not None:
+            return self.read_files(batch.sparkSession, planned)
+        raise RefusedError(
+            f"pipeline `{self.pipeline.name}`: epoch {epoch}: Spark reads some of its {len(planned)} files several times, because "
+            f"the name of {odd[0]} could be a glob; nothing was written",
+            hint="let `pakka.FilesSource` read the files, which knows how to; or take one file a batch, or none with any of "
+            "{}[]*?\\ in its path, from a new checkpoint on",
+        )
 
     def _slots(self, batch: DataFrame) -> int:
         return self.pipeline.slots or batch.sparkSession.sparkContext.defaultParallelism
