@@ -15,6 +15,7 @@ from pakka.model.id import Slot, nearest
 EPOCH_COLUMN = "pakka_epoch"
 """The column a reader gains: the directory of every epoch is `pakka_epoch=N`."""
 
+_EPOCH = re.compile(rf"{EPOCH_COLUMN}=(0|[1-9]\d*)", re.ASCII)
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 # What Spark escapes in a partition's name, and NUL, which no file name can hold.
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
@@ -32,10 +33,8 @@ def epoch_directory(epoch: int) -> str:
 
 def parse_epoch_directory(name: str) -> int | None:
     """The epoch whose directory has this name; None if it is no epoch's."""
-    text = name.removeprefix(f"{EPOCH_COLUMN}=")
-    return (
-        int(text) if text != name and text.isascii() and text.isdigit() and epoch_directory(int(text)) == name else None
-    )
+    match = _EPOCH.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def part_prefix(slot: Slot) -> str:
@@ -45,7 +44,15 @@ def part_prefix(slot: Slot) -> str:
 
 def check_columns(subject: object, schema: pa.Schema, columns: Sequence[str]) -> None:
     """Refuse, before a row is written, what no reader could read back as it was."""
+    seen: dict[str, str] = {}
     for name in schema.names:
+        if name.lower() in seen:
+            raise SchemaError(
+                f"{subject}: the rows have two columns `{seen[name.lower()]}` and `{name}`, which Spark and DuckDB take for one; "
+                "nothing was written",
+                hint=f"give one of them another name: `select: [..., {name} AS {name}_2]`",
+            )
+        seen[name.lower()] = name
         if name.lower() == EPOCH_COLUMN:
             raise SchemaError(
                 f"{subject}: the rows have a column `{name}`, which is the column that readers get from the directories of "

@@ -47,6 +47,7 @@ from pakka.sinks._staging import (
 # Not `.json`: DuckDB reads every `*.json` of a JSON sink, whatever it begins with.
 MANIFEST = "_pakka.manifest"
 _VERSION = 1
+_BUILD = "epoch-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,7 @@ class Publisher:
             self.staging.raise_fence()
             make_directory(self.path)
             self._probe()
-            # A driver that died between the rename and its tidying has left empty directories of committed slots.
-            for slot in self._committed(self.staging.slots()):
-                self.staging.remove(slot)
+            self._tidy()
         return True
 
     def commit_epoch(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Outcome:
@@ -263,6 +262,16 @@ class Publisher:
             if not kept - {MANIFEST}:
                 shutil.rmtree(build)
 
+    def _tidy(self) -> None:
+        """Remove what belongs to no attempt any more: no abort would ever name it."""
+        # 1. A driver died between the rename and its tidying: empty directories of committed slots.
+        for slot in self._committed(self.staging.slots()):
+            self.staging.remove(slot)
+        # 2. One died before the rename of an epoch without rows: a manifest and nothing else.
+        for build in self.staging.path.glob(f"{_BUILD}*"):
+            if not _names(build) - {MANIFEST}:
+                shutil.rmtree(build)
+
     def _committed(self, slots: Iterable[Slot]) -> set[Slot]:
         by_epoch: dict[int, set[Slot]] = {}
         for slot in slots:
@@ -310,7 +319,7 @@ class Publisher:
         return self.path / epoch_directory(number)
 
     def _building(self, number: int) -> Path:
-        return self.staging.path / f"epoch-{number}"
+        return self.staging.path / f"{_BUILD}{number}"
 
     def _probe(self) -> None:
         """Do the rename that commits rely on, with an empty directory: rights, and mounts that look like one file system."""

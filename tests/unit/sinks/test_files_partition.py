@@ -200,6 +200,12 @@ def test_columns_that_no_reader_could_read_back_are_refused(columns, words):
         check_columns("sink `refunds.out`", pa.schema(fields), columns)
 
 
+@pytest.mark.parametrize("name", ["id", "ID"])
+def test_two_columns_that_readers_take_for_one_are_refused(name):
+    with pytest.raises(SchemaError, match=f"two columns `id` and `{name}`"):
+        check_columns("sink `refunds.out`", pa.schema([("id", pa.int64()), (name, pa.string())]), ())
+
+
 @pytest.mark.parametrize("name", ["pakka_epoch", "Pakka_Epoch"])
 def test_a_column_named_like_the_epochs_directory_is_refused(tmp_path, name):
     driver = Driver(sink_at(tmp_path), 1)
