@@ -100,10 +100,12 @@ def check_place(binding: Binding, path: Path) -> None:
     where = f"{binding}: {path}"
     if not base.is_dir():
         raise SinkError(f"{where}: {base} is a file; nothing was written", hint="choose a directory for `path`")
-    # The staging area is made beside the output, so the directory above it has to be writable too.
-    for directory in {base, path.parent if path.parent.exists() else base}:
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise refusal(binding, "nothing was written", directory, PermissionError(errno.EACCES, ""))
+    denied = PermissionError(errno.EACCES, "")
+    if not os.access(base, os.W_OK | os.X_OK):
+        raise refusal(binding, "nothing was written", base, denied)
+    if path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+        what = f"the staging area of {path} is made there, beside it; nothing was written"
+        raise refusal(binding, what, path.parent, denied)
     if path.exists() and path.stat().st_dev != path.parent.stat().st_dev:
         raise _apart(binding, path)
 

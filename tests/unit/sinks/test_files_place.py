@@ -78,6 +78,7 @@ def test_an_output_whose_neighbourhood_is_locked_is_refused(open_place):
     os.chmod(open_place / "refunds", 0o777)
     error = as_an_ordinary_user(lambda: ParquetSink(str(open_place / "refunds")).open_committer(BINDING, 1))
     assert isinstance(error, SinkError)
+    assert f"{open_place}: Permission denied; the staging area of" in error.message
     assert listing(open_place) == ["refunds"]
 
 
