@@ -63,13 +63,7 @@ def test_the_readme_shows_what_the_demo_prints(told):
     _, result = told
     (block,) = [b for b in blocks(ROOT / "README.md") if b.text.startswith("$ make demo\n")]
     ((_, shown),) = steps(block.text)
-    printed = result.stderr + result.stdout
-    # At this size SQLite may be as fast as the files, and have the epoch too when the kill comes.
-    on_disk = [line for line in shown if line.startswith("  on disk")]
-    assert missing([line for line in shown if line not in on_disk], printed) == []
-    assert re.search(
-        r"on disk .* in Parquet, .* in SQLite: (epoch 2 is in one, not in the other|whole epochs in both)", printed
-    )
+    assert missing(shown, result.stderr + result.stdout) == []
 
 
 def test_spark_is_quiet(told):
