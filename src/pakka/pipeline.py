@@ -17,7 +17,6 @@ from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.rule import Rule
 from pakka.quality.judge import Judge
 from pakka.sources.frame import FrameSource
-from pakka.spark import checkpoint
 from pakka.spark.plan import make_plan
 from pakka.spark.run import run
 from pakka.spark.stream import Delivery, checkpoint_of
@@ -50,7 +49,7 @@ class Deliver:
             self._store = open_store(pipeline.state)
             plan = make_plan(pipeline, batch, Judge(pipeline.quality))
             delivery = Delivery(pipeline, plan, self._store)
-            delivery.start(checkpoint.read(checkpoint_of(batch), batch.sparkSession))
+            delivery.start(checkpoint_of(batch), batch.sparkSession)
             self._delivery = delivery
         self._delivery.on_batch(batch, number)
 
@@ -103,7 +102,7 @@ def deliver_batch(
     with closing(open_store(state)) as store:
         delivery = Delivery(made, plan, store)
         try:
-            run = delivery.start(None)
+            run = delivery.start(None, frame.sparkSession)
             digest = hashlib.sha256(key.encode()).hexdigest()
             for row in store.window(pipeline, limit=1000):
                 if row.epoch.origin.digest == digest and row.epoch.number <= _last(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from pakka.model.event import Event, Stopped
 from pakka.model.rule import OnFail
 from pakka.quality.judge import Judge
 from pakka.sources.files import FilesSource
-from pakka.spark import checkpoint
 from pakka.spark.plan import RAW, make_plan
 from pakka.spark.process import Processing
 from pakka.spark.session import open_session
@@ -41,6 +41,8 @@ def run(
 ) -> Stopped:
     """Run until the source is exhausted, or for ever with an interval, or until `stop` is set; between two epochs."""
     stop = stop or threading.Event()
+    # From here on the same places, whatever the process makes its current directory while it runs.
+    pipeline = replace(pipeline, checkpoint=pipeline.checkpoint_path, spool=pipeline.spool_path)
     log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
     spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log)
     frame, process, judge = read_source(spark, pipeline)
@@ -53,7 +55,7 @@ def run(
     with closing(open_store(pipeline.state)) as store:
         delivery = Delivery(pipeline, plan, store, process, listen, _reader_of_files(pipeline))
         try:
-            delivery.start(checkpoint.read(pipeline.checkpoint_path, spark))
+            delivery.start(pipeline.checkpoint_path, spark)
             reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
         finally:
             delivery.close()

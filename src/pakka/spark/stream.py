@@ -22,11 +22,11 @@ from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
 from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
-from pakka.model.epoch import Checkpoint, Epoch, Origin
+from pakka.model.epoch import Epoch, Origin
 from pakka.model.event import Delivered, Event, Started
 from pakka.model.prepared import SlotReport
 from pakka.points import reach
-from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files
+from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
 from pakka.spark.plan import Plan
 
 if TYPE_CHECKING:
@@ -81,10 +81,12 @@ class Delivery:
             pool=self._pool,
         )
 
-    def start(self, checkpoint: Checkpoint | None) -> Recovered:
+    def start(self, checkpoint: str | None, spark: SparkSession) -> Recovered:
         """Recover the pipeline. The checkpoint is that of the query whose callback this is; None without a query."""
-        run = self.coordinator.start(checkpoint)
-        self._checkpoint = checkpoint.path if checkpoint else None
+        # Read under the fence: another driver may be acknowledging epochs up to that moment.
+        look = None if checkpoint is None else lambda: read(checkpoint, spark)
+        run = self.coordinator.start(look)
+        self._checkpoint = checkpoint
         committed = run.committed.number if run.committed else -1
         self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted))
         return run
