@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.extent import STORES
 from tests.faults.site import Site
 
 
@@ -24,7 +25,7 @@ def ground(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=STORES)
 def state(request: pytest.FixtureRequest, ground: Path) -> str:
     """The URL of a new state store."""
     if request.param == "sqlite":

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 IS_WHOLE = os.environ.get("PAKKA_CERTIFY") == "1"
+
+STORES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+one_store = pytest.mark.parametrize("state", STORES if IS_WHOLE else STORES[:1], indirect=True)
+"""For cases that have little to do with the state store, and are many: over both stores only in `make certify`."""
 
 
 def _seed() -> int:

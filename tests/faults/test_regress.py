@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pakka.testing.crash import Drill
+from tests.faults.extent import one_store
 from tests.faults.site import Site
 
 pytestmark = pytest.mark.faults
@@ -112,6 +113,7 @@ OUT: dict[str, Callable[[Site], list[Path]]] = {
 }
 
 
+@one_store
 @pytest.mark.parametrize("output", OUT)
 def test_a_deleted_output_is_refused(site, output):
     site.crash(DONE)
@@ -119,6 +121,7 @@ def test_a_deleted_output_is_refused(site, output):
     expect_refusal(site, f"`pakka reset refunds --sink {output.split()[0]}`")
 
 
+@one_store
 @pytest.mark.parametrize("output", OUT)
 def test_an_output_restored_from_an_older_copy_is_refused(site, output):
     site.crash(Drill("begin", epoch=1))
@@ -128,6 +131,7 @@ def test_an_output_restored_from_an_older_copy_is_refused(site, output):
     expect_refusal(site, f"`pakka reset refunds --sink {output.split()[0]}`")
 
 
+@one_store
 @pytest.mark.parametrize("output", OUT)
 def test_an_output_that_lost_the_very_last_epoch_is_refused(site, output):
     """Spark was told that it is done and will not run it again; the state store has not yet been told."""
@@ -199,12 +203,21 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize(("point", "nth"), MOMENTS)
-def test_a_deleted_state_store_is_made_up_for_by_the_ledgers(site, point, nth, epoch):
-    site.crash(Drill(point, epoch=epoch, nth=nth))
+def lose_the_state(site, drill):
+    site.crash(drill)
     delete_state(site)
     site.finish()
+
+
+@pytest.mark.parametrize(("point", "nth"), MOMENTS)
+def test_a_deleted_state_store_is_made_up_for_by_the_ledgers(site, point, nth):
+    lose_the_state(site, Drill(point, epoch=1, nth=nth))
+
+
+@one_store
+@pytest.mark.parametrize(("point", "nth"), MOMENTS)
+def test_a_state_store_deleted_in_the_very_first_epoch_is_made_up_for(site, point, nth):
+    lose_the_state(site, Drill(point, epoch=0, nth=nth))
 
 
 @pytest.mark.parametrize(("point", "nth"), MOMENTS)
@@ -228,6 +241,7 @@ def test_a_state_store_with_an_older_decision_than_the_sinks_is_made_up_for(site
 # What was prepared and decided is gone: the epoch runs again, and only what is missing is added.
 
 
+@one_store
 @pytest.mark.parametrize("point", ["decide.after", "commit.sink"])
 @pytest.mark.parametrize("gone", ["spool", "out/.refunds.pakka", "out/.dead.pakka"])
 def test_decided_rows_that_somebody_deleted_are_made_again(site, point, gone):

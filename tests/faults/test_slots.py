@@ -5,6 +5,7 @@ import pytest
 from pakka.testing.crash import Drill
 from tests.faults.child import group
 from tests.faults.engine import Trouble
+from tests.faults.extent import one_store
 
 pytestmark = pytest.mark.faults
 
@@ -24,6 +25,7 @@ def test_a_slot_that_fails_for_good_aborts_its_epoch_and_a_restart_goes_on(slips
     slips_site.finish()
 
 
+@one_store
 @pytest.mark.parametrize(
     ("point", "nth"),
     [("task.begin", 1), ("task.batch", 1), ("task.batch", 2), ("task.prepared", 1), ("task.prepared", 3)],
