@@ -102,4 +102,13 @@ class Pipeline:
                     f"pipeline `{self.name}`: sinks `{seen[target]}` and `{name}` both write to {target}",
                     hint="give each sink an output of its own",
                 )
+            # A reader of the outer directory would take the inner one's rows, and what is staged for it, for its own.
+            for other, of in seen.items():
+                outer, inner = sorted((other, target), key=len)
+                if inner.startswith(outer.rstrip("/") + "/"):
+                    raise ConfigError(
+                        f"pipeline `{self.name}`: the output of one of the sinks `{of}` and `{name}` is inside that of the "
+                        f"other: {inner} in {outer}",
+                        hint="put them side by side",
+                    )
             seen[target] = name
