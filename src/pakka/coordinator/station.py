@@ -19,6 +19,7 @@ from pakka.points import reach
 
 _PARALLEL_SLOTS = 8
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -91,7 +92,7 @@ class Station:
             reach("commit.slot", epoch.number)
             return _answer(lambda: committer.commit(epoch, part), lambda o: [o] * len(part))
 
-        return [outcome for answers in pool.map(ask, parts) for outcome in answers]
+        return [outcome for answers in _side_by_side(pool, ask, parts) for outcome in answers]
 
     def _ask_epoch(self, committer: EpochCommit, epoch: Epoch, left: Sequence[Prepared]) -> Outcome:
         return _answer(lambda: committer.commit_epoch(epoch, left), lambda o: o)
@@ -104,6 +105,19 @@ class Station:
                 what + f"the visibility of {records} records is unknown: {outcome.reason}", hint=hint
             )
         return SinkError(what + f"not yet visible: {outcome.reason}", hint=hint)
+
+
+def _side_by_side(pool: Executor, do: Callable[[S], T], parts: Sequence[S]) -> list[T]:
+    """Do all parts, as far as the pool has threads to spare; what none of them has begun, the caller does itself.
+
+    The callers, one a sink, are in the pool too. If they only waited, as many sinks as threads would wait for ever.
+    """
+    begun = [pool.submit(do, part) for part in parts]
+    try:
+        return [do(part) if future.cancel() else future.result() for part, future in zip(parts, begun, strict=True)]
+    finally:
+        for future in begun:
+            future.cancel()
 
 
 def _answer(ask: Callable[[], T], of: Callable[[Outcome], T]) -> T:
