@@ -1,5 +1,5 @@
 # Everything a newcomer types. `make` alone lists the targets.
-# `make test` runs serially; `make test PYTEST_ARGS="-n 2 --dist loadgroup"` uses both cores.
+# `make test` uses two processes; `make test PYTEST_ARGS=` uses one, and names its tests in order.
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -7,7 +7,7 @@ SHELL := bash
 
 BIN := .venv/bin
 PY := $(BIN)/python
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 ARGS ?=
 
 .PHONY: help
