@@ -10,7 +10,7 @@ import duckdb
 _READERS = {
     "parquet": "read_parquet(?)",
     "json": "read_json(?, format = 'newline_delimited')",
-    "csv": "read_csv(?, header = true, all_varchar = true)",
+    "csv": "read_csv(?, header = true, all_varchar = true, allow_quoted_nulls = false)",
 }
 
 

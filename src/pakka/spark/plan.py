@@ -189,11 +189,25 @@ def _first_line(error: Exception) -> str:
 
 def _arrow_schema(pipeline: Pipeline, schema: StructType) -> pa.Schema:
     """The wire as Arrow. Nullability is not promised: a sink takes what the rows hold."""
-    nullable = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
     try:
-        return to_arrow_schema(nullable, timezone="UTC")
+        return to_arrow_schema(_nullable_struct(schema), timezone="UTC")
     except Exception as error:  # pyspark has no one class for a type that Arrow does not know
         raise SchemaError(
             f"pipeline `{pipeline.name}`: a column cannot travel as Arrow: {str(error).splitlines()[0]}",
             hint="cast it in `process`, for example to STRING",
         ) from error
+
+
+def _nullable_struct(kind: StructType) -> StructType:
+    return StructType([StructField(f.name, _nullable(f.dataType), True) for f in kind.fields])
+
+
+def _nullable(kind: DataType) -> DataType:
+    """The same type with nulls allowed at every depth. Spark's "never null" holds where there is a value at all: the fields
+    of a struct that is null are null as well, and Arrow's writers would stumble over them.
+    """
+    if isinstance(kind, StructType):
+        return _nullable_struct(kind)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), True)
+    return MapType(kind.keyType, _nullable(kind.valueType), True) if isinstance(kind, MapType) else kind
