@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,8 @@ class Job:
     workload: Workload
     trouble: Trouble | None = None
     log: str = ""
+    is_last: bool = False
+    """No further attempt follows this one."""
 
     def run(self) -> SlotReport:
         """What `pakka.spark.task` does, with its crash points at the same places."""
@@ -207,8 +209,17 @@ class Workers:
 
 
 def _fork_all(jobs: list[Job]) -> list[Answer]:
+    """One worker a job, all at once. When a slot has failed for good its job is over, and the others are left to themselves."""
     workers = [_fork(job) for job in jobs]
-    return [_answer_of(*worker) for worker in workers]
+    answers: dict[int, Answer] = {}
+    while len(answers) < len(jobs):
+        ready = wait([pipe for n, (_, pipe) in enumerate(workers) if n not in answers])
+        for number, (pid, pipe) in enumerate(workers):
+            if pipe in ready:
+                answers[number] = _answer_of(pid, pipe)
+                if jobs[number].is_last and isinstance(answers[number], Exception):
+                    return [answers.get(n, answers[number]) for n in range(len(jobs))]
+    return [answers[n] for n in range(len(jobs))]
 
 
 def _fork(job: Job) -> tuple[int, Connection]:
@@ -256,7 +267,9 @@ class Engine:
         for attempt_number in range(self.attempts):
             left = [n for n in range(base.workload.slots) if n not in reports]
             numbers = left * 2 if self.is_speculative else left
-            jobs = [replace(base, number=n, attempt=self._id(), attempt_number=attempt_number) for n in numbers]
+            is_last = attempt_number == self.attempts - 1
+            now = replace(base, attempt_number=attempt_number, is_last=is_last)
+            jobs = [replace(now, number=n, attempt=self._id()) for n in numbers]
             trouble = []
             for job, answer in zip(jobs, self.runner(jobs), strict=True):
                 if isinstance(answer, RefusedError | FencedError | UsageError):

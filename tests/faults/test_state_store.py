@@ -1,6 +1,7 @@
 """The state store gives no answer at the decision: the epoch is aborted, or its outcome is unknown; never half of it."""
 
 import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -111,6 +112,21 @@ def test_a_line_cut_at_the_commit_of_the_decision_is_asked_again(proxied, proxy,
     assert child.wait() == 0, child.said
     assert proxy.cuts == 1
     proxied.check()
+
+
+@pytest.mark.postgres
+def test_a_server_that_freezes_before_the_decision_aborts_the_epoch(make_site, postgres_server, postgres_url):
+    """It is there, and takes connections, and says nothing."""
+    site = make_site(f"{postgres_url}?connect_timeout=2", setup=SHORT, tries=2)
+    child = site.freeze(DECISION)
+    postgres_server.signal(signal.SIGSTOP)
+    try:
+        child.wake()
+        assert child.wait() == ABORTED, child.said
+    finally:
+        postgres_server.signal(signal.SIGCONT)
+    check_aborted(site, child)
+    site.finish()
 
 
 @pytest.mark.postgres
