@@ -1,5 +1,6 @@
 """Something was deleted or restored from a copy: pakka goes on without loss or duplicate, or refuses before it writes."""
 
+import itertools
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pakka.testing.crash import Drill
-from tests.faults.extent import one_store
+from pakka.testing.crash import POINTS, Drill
+from tests.faults.extent import one_store, sample
 from tests.faults.site import Site
 
 pytestmark = pytest.mark.faults
@@ -196,6 +197,8 @@ MOMENTS = [
     ("decide.after", 1),
     ("commit.sink", 2),
     ("commit.sink", 3),
+    ("commit.slot", 2),
+    ("commit.slot", 3),
     ("commit.publish", 1),
     ("commit.applied", 1),
     ("commit.after", 1),
@@ -210,23 +213,38 @@ def lose_the_state(site, drill):
 
 
 @pytest.mark.parametrize(("point", "nth"), MOMENTS)
-def test_a_deleted_state_store_is_made_up_for_by_the_ledgers(site, point, nth):
-    lose_the_state(site, Drill(point, epoch=1, nth=nth))
+def test_a_deleted_state_store_is_made_up_for_by_the_ledgers(slips_site, point, nth):
+    lose_the_state(slips_site, Drill(point, epoch=1, nth=nth))
 
 
 @one_store
 @pytest.mark.parametrize(("point", "nth"), MOMENTS)
-def test_a_state_store_deleted_in_the_very_first_epoch_is_made_up_for(site, point, nth):
-    lose_the_state(site, Drill(point, epoch=0, nth=nth))
+def test_a_state_store_deleted_in_the_very_first_epoch_is_made_up_for(slips_site, point, nth):
+    lose_the_state(slips_site, Drill(point, epoch=0, nth=nth))
+
+
+RECOVERY = [p for p in POINTS if p.startswith("recover.")]
+RELAPSES = list(
+    itertools.product(MOMENTS, [*RECOVERY, "begin", "prepared", "decide.after", "commit.sink", "acknowledge.before"])
+)
+
+
+@one_store
+@pytest.mark.parametrize(("moment", "point"), sample(RELAPSES, 8), ids=str)
+def test_a_driver_killed_while_it_makes_up_for_a_lost_state_store_is_recovered(slips_site, moment, point):
+    slips_site.crash(Drill(moment[0], epoch=1, nth=moment[1]))
+    delete_state(slips_site)
+    slips_site.crash(Drill(point))
+    slips_site.finish()
 
 
 @pytest.mark.parametrize(("point", "nth"), MOMENTS)
-def test_a_state_store_restored_from_an_older_copy_is_made_up_for_by_the_ledgers(site, point, nth):
-    site.crash(Drill("begin", epoch=0))
-    keep_state(site)
-    site.crash(Drill(point, epoch=1, nth=nth))
-    restore_state(site)
-    site.finish()
+def test_a_state_store_restored_from_an_older_copy_is_made_up_for_by_the_ledgers(slips_site, point, nth):
+    slips_site.crash(Drill("begin", epoch=0))
+    keep_state(slips_site)
+    slips_site.crash(Drill(point, epoch=1, nth=nth))
+    restore_state(slips_site)
+    slips_site.finish()
 
 
 def test_a_state_store_with_an_older_decision_than_the_sinks_is_made_up_for(site):
