@@ -46,3 +46,9 @@ def test_a_sink_name_that_cannot_be_is_refused(name):
 def test_no_slots_are_refused():
     with pytest.raises(ConfigError, match="slots is 0"):
         pipeline({"a": pakka.MemorySink()}, slots=0)
+
+
+def test_every_public_name_is_there():
+    assert all(getattr(pakka, name) is not None for name in pakka.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = pakka.nope
