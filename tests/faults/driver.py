@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -127,6 +127,8 @@ def _run_query(query: CheckpointDirectory, coordinator: Coordinator, engine: Eng
             reach("acknowledge.before", report.epoch.number)
             query.acknowledge(number)
     except (QueryFailed, DrillError) as error:
+        with suppress(UnavailableError):
+            coordinator.check_fence()
         raise UnavailableError(f"pipeline `{PIPELINE}`: Spark's query ended: {error}", hint="run it again") from error
 
 

@@ -43,22 +43,24 @@ class CheckpointDirectory:
 
     def planned(self) -> Iterator[tuple[int, bytes]]:
         """What Spark runs from here: the last batch again, with the same offsets, if it was not acknowledged; then new ones."""
-        number = max(self._numbers("offsets"), default=-1)
-        if number not in self._numbers("commits"):
-            number = max(number, 0)
-        else:
-            number += 1
-        while number < self.batches:
-            path = self.root / "offsets" / str(number)
-            if not path.exists():
-                self._add_once(path, self._offsets(number))
-            yield number, path.read_bytes()
-            number += 1
+        latest = max(self._numbers("offsets"), default=-1)
+        if latest >= 0 and latest not in self._numbers("commits"):
+            yield latest, self._offsets_of(latest)
+        # From here on Spark counts by itself, and finds out about another query when a name is taken.
+        for number in range(latest + 1, self.batches):
+            self._add_once(self._path("offsets", number), self._plan(number))
+            yield number, self._offsets_of(number)
 
     def acknowledge(self, number: int) -> None:
-        self._add_once(self.root / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+        self._add_once(self._path("commits", number), 'v1\n{"nextBatchWatermarkMs":0}')
 
-    def _offsets(self, number: int) -> str:
+    def _path(self, log: str, number: int) -> Path:
+        return self.root / log / str(number)
+
+    def _offsets_of(self, number: int) -> bytes:
+        return self._path("offsets", number).read_bytes()
+
+    def _plan(self, number: int) -> str:
         batch = {"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000}
         return "\n".join(["v1", json.dumps(batch), json.dumps({"upto": number + 1})])
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from pakka.contract.sink import Sink
 from pakka.contract.state import Decision, Owner, StateStore
-from pakka.coordinator.recovery import Look, Recovered, Recovery, abort_undecided, close_all, commit_all
+from pakka.coordinator.recovery import (
+    Look,
+    Recovered,
+    Recovery,
+    abort_undecided,
+    check_fence,
+    close_all,
+    commit_all,
+)
 from pakka.coordinator.redo import after_loss, beside_held
 from pakka.coordinator.retry import Retry
 from pakka.errors import (
@@ -107,8 +115,20 @@ class Coordinator:
     def fence(self) -> int:
         return self.run.state.fence
 
+    def check_fence(self) -> None:
+        """Raise `FencedError` if a newer driver owns the pipeline. For whoever has failed, and does not know why."""
+        check_fence(self.store, self.pipeline, self.fence)
+
     def deliver(self, origin: Origin, prepare: Prepare) -> EpochReport:
         """Deliver one epoch to every sink, exactly once. When this returns, Spark may acknowledge."""
+        try:
+            return self._deliver(origin, prepare)
+        except RegressError:
+            # A newer driver that went on is no contradiction, and nothing for a person to mend.
+            self.check_fence()
+            raise
+
+    def _deliver(self, origin: Origin, prepare: Prepare) -> EpochReport:
         epoch = Epoch(self.pipeline, self.run.base + origin.batch, origin)
         # 1. Already committed? Decided, but a sink has lost its records? Held by sinks whose decision is gone?
         if self._is_committed(epoch):

@@ -78,7 +78,8 @@ class Recovery:
         try:
             finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
         except RegressError:
-            self._check_fence(state)
+            # Then there is nothing for a person to mend.
+            check_fence(self.store, self.pipeline, state.fence)
             raise
         if finding.adopt is not None:
             self.store.adopt(self.pipeline, state.fence, finding.adopt, finding.base)
@@ -104,12 +105,6 @@ class Recovery:
                 return state, stations
             close_all(stations)
             at_least = seen + 1
-
-    def _check_fence(self, state: PipelineState) -> None:
-        """Witnesses may contradict each other because a newer driver is at work: then there is nothing for a person to mend."""
-        now = self.store.read(self.pipeline)
-        if now is not None and now.fence > state.fence:
-            raise FencedError.of(f"pipeline `{self.pipeline}`", self.pipeline, state.fence, now.fence)
 
     def _open(self, fence: int) -> tuple[Station, ...]:
         stations: list[Station] = []
@@ -169,6 +164,13 @@ class Recovery:
         reach("recover.entered", state.committed + 1)
         reopened = state.open[-1] if lost else None
         return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, finding.held)
+
+
+def check_fence(store: StateStore, pipeline: str, fence: int) -> None:
+    """Raise `FencedError` if a newer driver owns the pipeline: what looks like another trouble may be its doing."""
+    now = store.read(pipeline)
+    if now is not None and now.fence > fence:
+        raise FencedError.of(f"pipeline `{pipeline}`", pipeline, fence, now.fence)
 
 
 def commit_all(

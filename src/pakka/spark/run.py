@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +127,9 @@ def _run_query(query: StreamingQuery, delivery: Delivery, stop: threading.Event)
     if isinstance(delivery.error, PakkaError):
         raise delivery.error
     if trouble is not None or delivery.error is not None:
+        # Of two drivers Spark stops the one that finds the other in its checkpoint, and cannot say which is the newer one.
+        with suppress(UnavailableError):
+            delivery.coordinator.check_fence()
         raise _query_failed(delivery, delivery.error or trouble) from (delivery.error or trouble)
     return "asked" if stop.is_set() else "done"
 
