@@ -19,7 +19,7 @@ from pakka.testing.crash import Drill, arm
 from tests.faults import driver
 from tests.faults.driver import Spec
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 KILLED = -signal.SIGKILL
 
 _CONTEXT = multiprocessing.get_context("forkserver")
