@@ -15,7 +15,7 @@ from pakka.errors import AbortedError, ConfigError, PakkaError, QualityError, Re
 from pakka.model.rule import OnFail, Rule
 from pakka.sinks.files import CsvSink, JsonSink, ParquetSink
 from pakka.sinks.sqlite import SqliteSink
-from tests.integration.conftest import write_lines
+from tests.integration.conftest import in_turn, write_lines
 from tests.integration.outputs import read_files, read_sqlite
 
 pytestmark = pytest.mark.spark
@@ -36,11 +36,13 @@ def write(path: str, content: str | bytes) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content.encode() if isinstance(content, str) else content)
+    in_turn(target)
 
 
 def write_parquet(path: str, rows: list[dict] | pa.Table) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), path)
+    in_turn(Path(path))
 
 
 def refused(pipeline: pakka.Pipeline, kind: type[PakkaError], words: str) -> PakkaError:
