@@ -56,6 +56,6 @@ lock: ## resolve the dependencies again into requirements.lock (ARGS="--upgrade"
 
 .PHONY: clean
 clean: ## remove .venv, caches and what runs leave behind
-	rm -rf .venv build dist out .scratch spark-warehouse metastore_db derby.log artifacts
+	rm -rf .venv build dist out .demo .scratch spark-warehouse metastore_db derby.log artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
