@@ -32,7 +32,10 @@ _SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # A batch bounded by bytes is measured after every row, which costs more than all the rest of the way to Python: 2 million
+    # rows took 2.4 s, and 1.4 s bounded by rows alone. Rows of megabytes want the bytes back.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # A column or a value may be called `${env:HOME}` and mean just that. What a pipeline file takes from the
     # environment, pakka has put in before.
     "spark.sql.variable.substitute": "false",
