@@ -1,17 +1,30 @@
-"""A state store in memory: for tests and simulation. What it holds outlives its coordinators, not the process."""
+"""A state store in memory: for tests and simulation. What it holds outlives its coordinators, not the process.
+
+It is held to the suite of the real stores (`tests/simulation/test_memory_store.py`), or the simulation would prove the
+protocol over a store that nobody runs.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pakka.contract.state import Decision, EpochRow, Owner, PipelineState
-from pakka.errors import BugError, FencedError, UsageError
-from pakka.model.epoch import Epoch
+from pakka.errors import BugError, FencedError
+from pakka.model.epoch import Count, Epoch
 from pakka.model.phase import Phase
 
-_WINDOW = 1000
+WINDOW = 1000
+"""Settled epochs that are kept, counted by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A backup of a store, as it was at one moment."""
+
+    states: Mapping[str, PipelineState]
+    rows: Mapping[str, Mapping[int, EpochRow]]
 
 
 @dataclass
@@ -31,36 +44,49 @@ class MemoryStore:
 
     def decide(self, decision: Decision) -> None:
         with self.lock:
-            state = self._mine(decision.epoch.pipeline, decision.fence)
-            number = decision.epoch.number
-            if any(d.epoch == decision.epoch and d.prepared == decision.prepared for d in state.open):
+            state = self._owned(decision.epoch.pipeline, decision.fence)
+            if decision.epoch.number <= _newest(state):
+                # Deciding again after a lost answer is how the coordinator asks whether it was written.
+                self._check_same(state, decision)
                 return
-            if number <= max([state.committed, *(d.epoch.number for d in state.open)]):
-                raise BugError(f"pipeline `{state.pipeline}`: epoch {number} was decided before; nothing was changed")
-            state = self._settled(state, number - 1)
-            self._row(decision, Phase.DECIDED)
-            self._put(replace(state, open=(*state.open, decision), is_reset=False))
+            state = self._settled(state, decision.epoch.number - 1)
+            self._put(replace(state, open=(_kept(decision),), is_reset=False))
+            self._add_row(decision)
 
     def amend(self, decision: Decision) -> None:
         with self.lock:
-            state = self._mine(decision.epoch.pipeline, decision.fence)
-            others = tuple(d for d in state.open if d.epoch != decision.epoch)
-            if len(others) == len(state.open):
-                raise BugError(
-                    f"pipeline `{state.pipeline}`: epoch {decision.epoch.number} is not open; nothing was changed"
-                )
-            self._row(decision, Phase.DECIDED)
-            self._put(replace(state, open=(*others, decision)))
+            epoch = decision.epoch
+            state = self._owned(epoch.pipeline, decision.fence)
+            if epoch not in [d.epoch for d in state.open]:
+                raise self._bug(state, f"epoch {epoch.number} ({epoch.origin}) is not open and cannot be amended")
+            self._put(
+                replace(state, open=tuple(_kept(decision) if d.epoch == epoch else d for d in state.open)),
+            )
+            self._add_row(decision)
 
     def settle(self, pipeline: str, fence: int, epoch: int) -> None:
         with self.lock:
-            self._put(self._settled(self._mine(pipeline, fence), epoch))
+            state = self._owned(pipeline, fence)
+            if epoch > _newest(state):
+                raise self._bug(state, f"epoch {epoch} was never decided and cannot be committed")
+            self._put(self._settled(state, epoch))
 
     def adopt(self, pipeline: str, fence: int, epoch: Epoch, base: int) -> None:
         with self.lock:
-            state = self._mine(pipeline, fence)
-            left = tuple(d for d in state.open if d.epoch.number > epoch.number)
-            self._put(replace(state, committed=epoch.number, origin=epoch.origin, base=base, open=left))
+            state = self._owned(pipeline, fence)
+            known = Epoch(pipeline, state.committed, state.origin) if state.origin else None
+            if epoch.number <= state.committed and epoch != known:
+                raise self._bug(state, f"epoch {epoch.number} cannot be adopted, {state.committed} is committed")
+            state = replace(state, base=base)
+            if epoch != known:
+                if epoch not in [d.epoch for d in state.open]:
+                    # One of the same number from other offsets is not what the sinks hold, and gives way.
+                    self._add_row(Decision(epoch, fence, (), Count(), 0.0))
+                    state = self._settled(state, epoch.number - 1)
+                    left = tuple(d for d in state.open if d.epoch.number > epoch.number)
+                    state = self._moved(state, epoch, Count(), left)
+                state = self._settled(state, epoch.number)
+            self._put(state)
 
     def reset(self, pipeline: str, base: int) -> None:
         with self.lock:
@@ -79,11 +105,14 @@ class MemoryStore:
         return sorted(self.states)
 
     def window(self, pipeline: str, limit: int = 100) -> Sequence[EpochRow]:
-        rows = self.rows.get(pipeline, {})
-        return [rows[n] for n in sorted(rows, reverse=True)[:limit]]
+        with self.lock:
+            rows = self.rows.get(pipeline, {})
+            return [self._phased(rows[n]) for n in sorted(rows, reverse=True)[: max(limit, 0)]]
 
     def find(self, pipeline: str, epoch: int) -> EpochRow | None:
-        return self.rows.get(pipeline, {}).get(epoch)
+        with self.lock:
+            row = self.rows.get(pipeline, {}).get(epoch)
+            return self._phased(row) if row else None
 
     def describe(self) -> str:
         return "memory of this process"
@@ -94,35 +123,84 @@ class MemoryStore:
     def close(self) -> None:
         pass
 
-    def _mine(self, pipeline: str, fence: int) -> PipelineState:
+    def copy(self) -> Copy:
+        """A backup, which `restore` brings back."""
+        with self.lock:
+            return Copy(dict(self.states), {name: dict(rows) for name, rows in self.rows.items()})
+
+    def restore(self, copy: Copy) -> None:
+        """All that was written since `copy` was made is gone."""
+        with self.lock:
+            self.states = dict(copy.states)
+            self.rows = {name: dict(rows) for name, rows in copy.rows.items()}
+
+    def _owned(self, pipeline: str, fence: int) -> PipelineState:
+        """Make sure that `fence` is still the one that owns the pipeline."""
         state = self.states.get(pipeline)
-        if state is None:
-            raise UsageError(f"there is no pipeline `{pipeline}` in {self.describe()}")
-        if state.fence != fence:
-            raise FencedError.of(f"pipeline `{pipeline}`", pipeline, fence, state.fence)
-        return state
+        if state is not None and state.fence == fence:
+            return state
+        where = f"pipeline `{pipeline}`"
+        if state is not None and state.fence > fence:
+            raise FencedError.of(where, pipeline, fence, state.fence)
+        holds = "knows nothing of it" if state is None else f"holds only fence {state.fence}"
+        raise FencedError(
+            f"{where}: state store {self.describe()} {holds}, while fence {fence} is running: it was removed, or replaced by an "
+            f"older copy; nothing was changed by fence {fence}",
+            hint="stop this driver and find out who changed the state store; the next run compares it with the sinks",
+        )
+
+    def _check_same(self, state: PipelineState, decision: Decision) -> None:
+        number = decision.epoch.number
+        row = self.rows.get(state.pipeline, {}).get(number)
+        records = {d.epoch.number: d.prepared for d in state.open}.get(number, decision.prepared)
+        made = (decision.epoch, decision.fence, decision.count, dict(decision.sinks), decision.prepared)
+        if row and (row.epoch, row.fence, row.count, dict(row.sinks), records) == made:
+            return
+        before = f"by fence {row.fence} with other records" if row else "or passed over, too long ago to compare"
+        raise self._bug(state, f"epoch {number} was decided before, {before}; it is not decided again")
 
     def _settled(self, state: PipelineState, upto: int) -> PipelineState:
         for decision in [d for d in state.open if d.epoch.number <= upto]:
-            number = decision.epoch.number
-            self.rows[state.pipeline][number] = replace(self.rows[state.pipeline][number], phase=Phase.COMMITTED)
-            state = replace(
-                state,
-                committed=number,
-                origin=decision.epoch.origin,
-                totals=state.totals + decision.count,
-                open=tuple(d for d in state.open if d is not decision),
-            )
+            left = tuple(d for d in state.open if d is not decision)
+            state = self._moved(state, decision.epoch, decision.count, left)
         return state
 
-    def _row(self, decision: Decision, phase: Phase) -> None:
+    def _moved(self, state: PipelineState, epoch: Epoch, count: Count, left: tuple[Decision, ...]) -> PipelineState:
+        """Move `committed` to `epoch`: fold its count and prune the window."""
+        rows = self.rows[state.pipeline]
+        for number in range(max(state.committed - WINDOW, 0), epoch.number - WINDOW + 1):
+            if not rows or number > max(rows):
+                break
+            rows.pop(number, None)
+        totals = state.totals + count
+        return replace(state, committed=epoch.number, origin=epoch.origin, totals=totals, open=left)
+
+    def _add_row(self, decision: Decision) -> None:
         rows = self.rows.setdefault(decision.epoch.pipeline, {})
         rows[decision.epoch.number] = EpochRow(
-            decision.epoch, phase, decision.fence, decision.count, decision.sinks, decision.at
+            decision.epoch, Phase.DECIDED, decision.fence, decision.count, decision.sinks, decision.at
         )
-        rows.pop(decision.epoch.number - _WINDOW, None)
+
+    def _phased(self, row: EpochRow) -> EpochRow:
+        is_committed = row.epoch.number <= self.states[row.epoch.pipeline].committed
+        return replace(row, phase=Phase.COMMITTED) if is_committed else row
+
+    def _bug(self, state: PipelineState, what: str) -> BugError:
+        return BugError(
+            f"pipeline `{state.pipeline}`: {what}; nothing was changed",
+            hint="this is a bug in pakka; stop the pipeline and keep its state store and checkpoint",
+        )
 
     def _put(self, state: PipelineState) -> PipelineState:
         self.writes += 1
         self.states[state.pipeline] = state
         return state
+
+
+def _newest(state: PipelineState) -> int:
+    return state.open[-1].epoch.number if state.open else state.committed
+
+
+def _kept(decision: Decision) -> Decision:
+    """What a store gives back of a decision: what was made beside its records is in the epoch's row only."""
+    return replace(decision, made={})
