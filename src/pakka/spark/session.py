@@ -69,7 +69,7 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> Sp
     for key, value in {**_SETTINGS, **local, **settings}.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to(log):
+        with _output_to(log):
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         where = f"see {log}" if log else "see Spark's own messages above"
@@ -106,18 +106,21 @@ def _ship(session: SparkSession) -> None:
 
 
 @contextmanager
-def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Let the JVM inherit a log file as its stderr: some of what it prints no logging setting can silence."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    saved = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def _output_to(log: Path | None) -> Iterator[None]:
+    """Let the JVM and its workers inherit a log file, or stderr, for all that they print: some of it no logging setting can
+    silence, and stdout is for what pakka tells.
+    """
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    file = os.dup(2) if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    saved = {fd: os.dup(fd) for fd in (1, 2)}
     try:
-        os.dup2(file, 2)
+        for fd in saved:
+            os.dup2(file, fd)
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        for fd, old in saved.items():
+            os.dup2(old, fd)
+            os.close(old)
         os.close(file)
