@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pakka.contract.sink import Sink
 
 FIRST = {"tiny": 1, "small": 15, "full": 15}
-LAST = {"tiny": 3, "small": 60, "full": 80}
+LAST = {"tiny": 3, "small": 45, "full": 80}
 ROUNDS = {"tiny": 1, "small": 2, "full": 5}
 WARM_UPS = {"tiny": 0, "small": 1, "full": 1}
 

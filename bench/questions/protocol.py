@@ -49,7 +49,7 @@ def answer(size: str) -> Answer:
         figures += _figures(count, taken)
     notes = (
         "Parquet: the plain side syncs its files and the directory, or does not, as said; SQLite: the plain side is one "
-        "transaction with the same encoder, the same statement and the same `synchronous`.",
+        "transaction with the same encoder, statement, journal and `synchronous`.",
         f"{SLOTS} slots, written one after the other; on Spark they are written side by side.",
     )
     return Answer("protocol", size, tuple(figures), notes, ROUNDS[size])
@@ -149,6 +149,7 @@ def _plain_sqlite(sink: SqliteSink, batches: list[pa.RecordBatch]) -> Iterator[D
     names = ", ".join(f'"{name}"' for name in batches[0].schema.names)
     marks = ", ".join("?" * len(batches[0].schema.names))
     with closing(sqlite3.connect(sink.path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = EXTRA")
         db.execute(f'CREATE TABLE "{sink.table}" ({names})')
 
