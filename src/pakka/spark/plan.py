@@ -65,8 +65,13 @@ class _Wire:
         """The place of an expression on the wire; `column` is it, if it is not just the expression."""
         if expression not in self.known:
             self.known[expression] = len(self.columns)
-            self.columns.append((expr(expression) if column is None else column).alias(f"c{len(self.columns)}"))
+            self.columns.append(expr(expression) if column is None else column)
         return self.known[expression]
+
+    @property
+    def named(self) -> tuple[Column, ...]:
+        """The columns under names that no user's column has."""
+        return tuple(column.alias(f"c{place}") for place, column in enumerate(self.columns))
 
 
 def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
@@ -82,15 +87,22 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
         judged = _resolve(pipeline, "quality", frame, [col("*"), mask], columns)
         mask_place = wire.add(_MASK)
         row_place = wire.add(f"IF({_MASK} = 0L, NULL, {row_sql(columns, judge.raw_column)})")
-    routes = []
-    for name, output in pipeline.outputs.items():
-        if name == DEAD_LETTERS:
-            routes.append(_dead_route(output, wire, columns, judge))
-        else:
-            routes.append(_route(pipeline, name, output, judged, wire, columns, judge))
-    schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.columns, columns).schema)
+    routes = [
+        _route(pipeline, name, output, judged, wire, columns, judge)
+        for name, output in pipeline.outputs.items()
+        if name != DEAD_LETTERS
+    ]
+    if DEAD_LETTERS in pipeline.outputs:
+        hashed = routes[0].hash_column
+        if not judge.is_idle:
+            # A dead row goes to no other sink, so its hash travels in the place of the first one's.
+            of_dead = expr(f"xxhash64({_MASK}, {row_sql(columns, judge.raw_column)})")
+            wire.columns[hashed] = when(col(_MASK) == lit(0), wire.columns[hashed]).otherwise(of_dead)
+        sink = pipeline.outputs[DEAD_LETTERS].sink
+        routes.append(Route(DEAD_LETTERS, sink, (), (), hashed, is_dead_letters=True))
+    schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.named, columns).schema)
     task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
-    return Plan(mask, tuple(wire.columns), task)
+    return Plan(mask, wire.named, task)
 
 
 def _user_columns(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> list[str]:
@@ -132,9 +144,7 @@ def _route(
             f"pipeline `{pipeline.name}`: sink `{name}` would get two columns called `{twice[0]}`",
             hint=f"rename one with `... AS other_name` under `{field_name}`",
         )
-    if "*" in expressions:
-        # A star has no text of its own for each column.
-        expressions = [e for x in expressions for e in ([quoted_whole(c) for c in columns] if x == "*" else [x])]
+    expressions = [e for x in expressions for e in _spelt(x, columns)]
     where = None
     guard = [] if judge.is_idle else [col(_MASK) == lit(0)]
     if output.where is not None:
@@ -151,11 +161,18 @@ def _route(
     return Route(name, output.sink, places, names, hashed, where)
 
 
-def _dead_route(output: Output, wire: _Wire, columns: list[str], judge: Judge) -> Route:
-    if judge.is_idle:
-        return Route(DEAD_LETTERS, output.sink, (), (), -1, is_dead_letters=True)
-    hashed = wire.add(f"IF({_MASK} = 0L, 0L, xxhash64({_MASK}, {row_sql(columns, judge.raw_column)}))")
-    return Route(DEAD_LETTERS, output.sink, (), (), hashed, is_dead_letters=True)
+def _spelt(expression: str, columns: list[str]) -> list[str]:
+    """One text for each column, however it was written, so that it travels once. A star has no text of its own."""
+    if expression == "*":
+        return [quoted_whole(c) for c in columns]
+    # Without backquotes these are values, even if a column is called so.
+    name = re.fullmatch(r"(?!(?:true|false|null)$)[a-z_]\w*|`[a-z_]\w*`", expression, re.ASCII | re.IGNORECASE)
+    if name is None:
+        return [expression]
+    # Spark may take a name in another case; an exact one comes first.
+    asked = expression.strip("`")
+    same = sorted((c for c in columns if c.lower() == asked.lower()), key=lambda c: c != asked)
+    return [quoted_whole(same[0])] if same else [expression]
 
 
 def _hash(columns: Sequence[Column], types: Sequence[DataType]) -> Column:
