@@ -148,10 +148,12 @@ class Delivery:
 
     def close(self) -> None:
         """Enter the last epoch as committed and let go of the sinks."""
-        try:
-            self.coordinator.stop()
-        finally:
-            self._pool.shutdown()
+        # When the JVM dies the query ends at once, and the callback may still be at a commit: it is let finish.
+        with self._gate:
+            try:
+                self.coordinator.stop()
+            finally:
+                self._pool.shutdown()
 
     def _offsets(self, batch: DataFrame, number: int) -> bytes:
         """The source offsets of an epoch, as Spark has written them before it began."""
