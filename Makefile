@@ -46,6 +46,10 @@ format: setup ## rewrite the code as the checks want it
 certify: setup setup-postgres ## run the long fault-injection suite that makes the guarantee matrix
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
+.PHONY: compliance
+compliance: setup ## audit every sink and write docs/reference/sinks.md
+	$(PY) -m pakka.audit.table docs/reference/sinks.md
+
 .PHONY: bench
 bench: setup ## ask every speed question at a small size and write docs/performance.md; ARGS names one question
 	@$(PY) -m bench $(or $(ARGS),all --write)

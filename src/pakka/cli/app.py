@@ -23,6 +23,7 @@ VERBS = {
     "init": "Write an example that runs: a pipeline file and some rows.",
     "check": "Say which guarantee a pipeline has, and why.",
     "run": "Run a pipeline: deliver every epoch to all of its sinks.",
+    "audit": "Test a live sink for the four guarantees, and read its settings.",
     "status": "Show pipelines: epochs, rows, owner, what is in doubt.",
     "reset": "Accept a checkpoint or an output that does not fit, after a dry run.",
     "schema": "Print the JSON Schema of pipeline files, for editors.",

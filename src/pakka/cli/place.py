@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pakka.contract.pipeline import Pipeline
-
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "9p"})
-_MOUNTS = Path("/proc/self/mounts")
+from pakka.mount import mount_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +43,6 @@ def trouble(path: Path) -> str:
     return ""
 
 
-def is_on_network(path: str, mounts: Path = _MOUNTS) -> bool:
+def is_on_network(path: str, mounts: Path | None = None) -> bool:
     """Is this path on a file system that other machines can mount as well?"""
-    real = os.path.realpath(path)
-    kinds = {point: kind for point, kind in _mounted(mounts) if _is_under(real, point)}
-    kind = kinds[max(kinds, key=len)] if kinds else ""
-    return kind in _NETWORK or kind.startswith("fuse.")
-
-
-def _mounted(mounts: Path) -> Iterable[tuple[str, str]]:
-    try:
-        lines = mounts.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, point, kind, *_ = line.split(" ")
-        # The kernel writes a space in a path as \040.
-        yield point.replace("\\040", " "), kind
-
-
-def _is_under(path: str, point: str) -> bool:
-    return point in ("/", path) or path.startswith(point + "/")
+    return mount_of(path, mounts).is_network

@@ -14,7 +14,16 @@ import click
 
 from pakka.errors import PakkaError
 
-_COLOURS = {"yes": "green", "NO": "red", "committed": "green", "decided": "yellow"}
+_COLOURS = {
+    "yes": "green",
+    "NO": "red",
+    "committed": "green",
+    "decided": "yellow",
+    "PASS": "green",
+    "FAIL": "red",
+    "breaks": "red",
+    "warns": "yellow",
+}
 
 
 class Screen:

@@ -52,6 +52,11 @@ def spool_errors(staging: Staging) -> Iterator[None]:
         raise refusal(staging.binding, "nothing was made visible", staging.path, error) from error
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows. Made from nulls, because arrays of Python values have Arrow import pandas, for half a second."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 class SpoolWriter:
     """Writes one attempt at one slot to its file in the spool."""
 
@@ -61,7 +66,7 @@ class SpoolWriter:
         self.encode = encode
         self.rows = 0
         # Encoding no rows tells the schema, and refuses what cannot be stored before anything is staged.
-        spooled = encode(pa.RecordBatch.from_pylist([], schema)).schema
+        spooled = encode(no_rows(schema)).schema
         # Spark's batches do not always keep the nullability that was announced, and a stream has one schema.
         self.schema = pa.schema([field.with_nullable(True) for field in spooled])
         with spool_errors(staging):

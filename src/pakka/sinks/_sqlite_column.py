@@ -21,6 +21,7 @@ import pyarrow.types as pt
 
 from pakka.errors import SchemaError
 from pakka.model.id import Binding, nearest
+from pakka.sinks._spool import no_rows
 
 _VALUE_BYTES_MAX = 1_000_000_000
 """SQLite's own limit for one value."""
@@ -157,7 +158,7 @@ class RowEncoder:
         if any("\0" in name for name in names):
             raise place.refuse("a column's name has a NUL character", hint="rename it with `select`")
         self.encoders = [self._encoder(field) for field in schema]
-        self.schema = self(pa.RecordBatch.from_pylist([], schema)).schema
+        self.schema = self(no_rows(schema)).schema
         """The schema of encoded rows."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from typing import TextIO
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
+from pakka.contract.audit import Scratch
 from pakka.errors import ConfigError, SinkError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding
@@ -42,6 +43,16 @@ class ConsoleSink(SpooledSink):
 
     def open_applier(self, binding: Binding) -> ConsoleApplier:
         return ConsoleApplier(self.rows, sys.stdout)
+
+    def scratch(self, token: str) -> Scratch:
+        from pakka.sinks._scratch import ConsoleScratch
+
+        return ConsoleScratch.of(token)
+
+    def scratch_tokens(self) -> Sequence[str]:
+        from pakka.sinks._scratch import ConsoleScratch
+
+        return ConsoleScratch.tokens()
 
 
 class ConsoleApplier(Applier):

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pakka.contract.audit import Probe, Scratch
+from pakka.durability import case_probe, one_file_system_probe, place_probes, rename_probe
 from pakka.errors import ConfigError, SchemaError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
@@ -76,6 +79,30 @@ class FileSink(ABC):
         path = Path(self.target())
         check_place(binding, path)
         return Publisher(path, self._staging(binding, fence))
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """`parquet:out/refunds`, for an audit."""
+        return cls(url.partition(":")[2])
+
+    def scratch(self, token: str) -> Scratch:
+        from pakka.sinks._scratch import FileScratch
+
+        return FileScratch.of(self, token)
+
+    def scratch_tokens(self) -> Sequence[str]:
+        from pakka.sinks._scratch import FileScratch
+
+        return FileScratch.tokens(self)
+
+    def probes(self) -> Sequence[Probe]:
+        path = Path(self.target())
+        return (
+            *place_probes(path),
+            rename_probe(path),
+            one_file_system_probe(path),
+            case_probe(path, bool(self.partition_by)),
+        )
 
     def _staging(self, binding: Binding, fence: int) -> Staging:
         # Beside the output and not in it: DuckDB's `**` looks into hidden directories too.

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from pakka.contract.audit import Scratch
 from pakka.contract.sink import Entry, Ledger
 from pakka.errors import FencedError, SinkError
 from pakka.model.epoch import Epoch
@@ -42,6 +43,11 @@ class Space:
         """The space of that name in this process; made at first use."""
         return cls._named.setdefault(name, cls())
 
+    @classmethod
+    def forget(cls, name: str) -> None:
+        """Let go of a space and all that is in it."""
+        cls._named.pop(name, None)
+
 
 @dataclass(frozen=True)
 class MemorySink:
@@ -60,6 +66,19 @@ class MemorySink:
 
     def open_committer(self, binding: Binding, fence: int) -> MemoryCommitter:
         return MemoryCommitter(binding, fence, Space.named(self.space))
+
+    def scratch(self, token: str) -> Scratch:
+        from pakka.sinks._scratch import MemoryScratch
+
+        return MemoryScratch(MemorySink(f"{self.space}.audit-{token}"))
+
+    def scratch_tokens(self) -> Sequence[str]:
+        return ()  # gone with the process that made them
+
+    @classmethod
+    def from_url(cls, url: str) -> MemorySink:
+        """`memory:default`, for an audit."""
+        return cls(url.partition(":")[2] or "default")
 
 
 class MemoryWriter:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from pakka.contract.audit import Probe, Scratch
+from pakka.durability import sqlite_probes
 from pakka.errors import ConfigError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding
@@ -38,7 +40,8 @@ _TABLES = (
     "fence INTEGER NOT NULL, rows INTEGER NOT NULL, checksum TEXT NOT NULL, committed_at TEXT NOT NULL, entry TEXT, "
     "PRIMARY KEY (pipeline, sink, epoch)) WITHOUT ROWID",
 )
-_OWN = ("pakka_fence", "pakka_ledger")
+OWN_TABLES = ("pakka_fence", "pakka_ledger")
+"""The fence and the ledger, in the file of the rows."""
 _turns: dict[str, threading.Lock] = {}
 
 
@@ -59,7 +62,7 @@ class SqliteSink(SpooledSink):
 
     def __post_init__(self) -> None:
         name = fold(self.table)
-        if not name or "\0" in name or name.startswith("sqlite_") or name in _OWN:
+        if not name or "\0" in name or name.startswith("sqlite_") or name in OWN_TABLES:
             raise ConfigError(
                 f"sqlite: {self.table!r} cannot be the name of a table for rows",
                 hint="`sqlite_...`, `pakka_fence` and `pakka_ledger` are taken; choose another name",
@@ -97,11 +100,32 @@ class SqliteSink(SpooledSink):
     def open_applier(self, binding: Binding) -> SqliteApplier:
         return SqliteApplier(self, binding)
 
+    @classmethod
+    def from_url(cls, url: str) -> SqliteSink:
+        """`sqlite:///refunds.db`, for an audit; it has no use for the table."""
+        path = url.removeprefix("sqlite:///")
+        if path == url:
+            raise ConfigError(f"`{url}`: a path begins after three slashes", hint="write `sqlite:///refunds.db`")
+        return cls(path, "pakka_audit")
+
+    def scratch(self, token: str) -> Scratch:
+        from pakka.sinks._sqlite_scratch import SqliteScratch
+
+        return SqliteScratch.of(self, token)
+
+    def scratch_tokens(self) -> Sequence[str]:
+        from pakka.sinks._sqlite_scratch import SqliteScratch
+
+        return SqliteScratch.tokens(self)
+
+    def probes(self) -> Sequence[Probe]:
+        return sqlite_probes(Path(self.path), lambda: _connect_durably(self))
+
     def _peek(self, place: Place, schema: pa.Schema) -> list[Column]:
         """The table as an executor can see it, if it can; rows that do not fit are refused before they are staged."""
         if not os.path.isfile(self.path):
             return []
-        with _told(place), closing(_connect(self, "ro")) as db:
+        with told(place), closing(_connect(self, "ro")) as db:
             if self.create and not _is_there(db, self.table):
                 return []
             return _Table(self, place).check(db, schema)
@@ -121,9 +145,9 @@ class SqliteApplier(Applier):
     def ledger(self) -> tuple[int, str]:
         if self._identity() is None:
             return 0, ""
-        with _told(self.place):
+        with told(self.place):
             db = self._open()
-            if not all(_is_there(db, name) for name in _OWN):
+            if not all(_is_there(db, name) for name in OWN_TABLES):
                 return 0, ""
             row = db.execute(
                 "SELECT fence, (SELECT entry FROM pakka_ledger l WHERE l.pipeline = f.pipeline AND l.sink = f.sink "
@@ -136,7 +160,7 @@ class SqliteApplier(Applier):
         is_new = self._identity() is None
         if is_new:
             self._make_file()
-        with _told(self.place):
+        with told(self.place):
             # Readers see the last epoch while the next one is written. A file that cannot do it keeps its own way.
             self._open().execute("PRAGMA journal_mode = WAL")
         with self._transaction() as db:
@@ -195,11 +219,11 @@ class SqliteApplier(Applier):
         # Sinks of one pipeline may share a file, and commit in parallel. They wait for each other here, however long it
         # takes, and not for a lock that gives up after a while.
         with _turns.setdefault(self.sink.path, threading.Lock()):
-            with _told(self.place):
+            with told(self.place):
                 db = self._open()
                 db.execute("BEGIN IMMEDIATE")
             try:
-                with _told(self.place):
+                with told(self.place):
                     yield db
             except BaseException:
                 self._roll_back(db)
@@ -238,9 +262,7 @@ class SqliteApplier(Applier):
             # The file was deleted or replaced: an open connection would go on writing to the one that nobody sees.
             self.close()
         if self._db is None:
-            self._db, self._file = _connect(self.sink, "rw"), identity
-            # FULL is enough with a write-ahead log; EXTRA adds the sync that a rollback journal needs.
-            self._db.execute("PRAGMA synchronous = EXTRA")
+            self._db, self._file = _connect_durably(self.sink), identity
         return self._db
 
     def _make_file(self) -> None:
@@ -254,7 +276,7 @@ class SqliteApplier(Applier):
             make_directory(path.parent)
         except OSError as error:
             raise refusal(self.place.binding, "nothing was written", path.parent, error) from error
-        with _told(self.place), closing(_connect(self.sink, "rwc")) as db:
+        with told(self.place), closing(_connect(self.sink, "rwc")) as db:
             db.execute("PRAGMA user_version")  # the file is made by the first look at it
 
 
@@ -327,6 +349,13 @@ def _connect(sink: SqliteSink, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=sink.busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
+def _connect_durably(sink: SqliteSink) -> sqlite3.Connection:
+    db = _connect(sink, "rw")
+    # FULL is enough with a write-ahead log; EXTRA adds the sync that a rollback journal needs.
+    db.execute("PRAGMA synchronous = EXTRA")
+    return db
+
+
 _HINTS = {
     sqlite3.SQLITE_CANTOPEN: "see that the path is a file in a directory that can be written to",
     sqlite3.SQLITE_CONSTRAINT: "change the table, or what is in it, so that it takes the rows; if rows may come again, use "
@@ -339,7 +368,7 @@ _HINTS = {
 
 
 @contextmanager
-def _told(place: Place) -> Iterator[None]:
+def told(place: Place) -> Iterator[None]:
     """Turn what SQLite says before COMMIT into what a user can act on. Nothing is changed, or it is rolled back."""
     try:
         yield

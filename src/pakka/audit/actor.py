@@ -1,0 +1,107 @@
+"""The other processes of an audit: drivers that are killed, and one that wakes up too late.
+
+`python -m pakka.audit.actor MODULE FD...` imports what drivers need once, the sink's module too, and then forks one actor for
+each file descriptor, which costs milliseconds where an interpreter costs a third of a second. An actor has nothing of its own at that point: no
+connection, no sink. It is told what to do over its descriptor, does it, and ends when the other end is closed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pakka import points
+from pakka.audit.driver import Driver
+from pakka.errors import PakkaError
+from pakka.model.epoch import Epoch
+from pakka.model.prepared import Prepared
+
+# Reached right after the rows of an epoch have become visible, and before anybody is told.
+_VISIBLE = frozenset({"commit.applied", "commit.published"})
+
+
+def _play(connection: Connection) -> None:
+    """One actor: do as told, one call after another."""
+    sys.path[:] = connection.recv()
+    connection.send(os.getpid())
+    driver: Driver | None = None
+    while True:
+        try:
+            name, *args = connection.recv()
+        except EOFError:
+            return
+        try:
+            if name == "open":
+                driver = Driver.begin(*args)
+                answer: Any = None
+            else:
+                assert driver is not None
+                answer = _ACTS[name](driver, *args)
+        except PakkaError as error:
+            answer = error
+        except Exception as error:  # a sink's own error may not survive the way; its words do
+            answer = RuntimeError(f"{type(error).__name__}: {error}")
+        connection.send(answer)
+
+
+def _prepare(driver: Driver, epoch: Epoch, ids: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    return [record.to_json() for record in driver.prepare(epoch, ids)]
+
+
+def _commit(driver: Driver, epoch: Epoch, records: list[dict[str, Any]]) -> str:
+    return driver.commit(epoch, [Prepared.from_json(r) for r in records]).kind.value
+
+
+def _commit_and_die(driver: Driver, epoch: Epoch, records: list[dict[str, Any]]) -> None:
+    def strike(point: str, _epoch: int) -> None:
+        if point in _VISIBLE:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    points.arm(strike)
+    _commit(driver, epoch, records)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_ACTS: dict[str, Callable[..., Any]] = {
+    "prepare": _prepare,
+    "commit": _commit,
+    "commit_and_die": _commit_and_die,
+}
+
+
+def host(module: str, descriptors: Sequence[int]) -> None:
+    """Fork an actor for each descriptor, and wait until all of them have ended."""
+    # Ctrl-C reaches the whole group of processes. The audit tidies up, and needs the others for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(ImportError):
+        importlib.import_module(module)
+    for mine in descriptors:
+        if os.fork() == 0:
+            try:
+                for other in descriptors:
+                    if other != mine:
+                        os.close(other)
+                _play(Connection(mine))
+            except EOFError:
+                os._exit(0)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+if __name__ == "__main__":
+    host(sys.argv[1], [int(word) for word in sys.argv[2:]])

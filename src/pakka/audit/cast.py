@@ -1,0 +1,125 @@
+"""The other processes of an audit, from this side: told what to do, killed, or woken up too late.
+
+Imports no Arrow, so that the processes can be started before this one has spent its time on that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from pakka.contract.sink import Sink
+from pakka.errors import UnavailableError
+from pakka.model.epoch import Epoch
+from pakka.model.id import Binding
+from pakka.model.prepared import Prepared
+
+CAST = ("prepared", "undecided", "committing", "zombie")
+"""The parts: each is a process of its own."""
+
+_ANSWER_S = 60.0
+
+
+class Actor:
+    """A driver in another process, from this side."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._pid: int | None = None
+
+    def begin(self, sink: Sink, binding: Binding, fence: int) -> None:
+        """Open a driver there, under a fence that it raises."""
+        # What is not installed, such as a sink beside the pipeline file, is found as it is found here.
+        self.connection.send(sys.path)
+        self._pid = self._answer()
+        self._ask("open", sink, binding, fence)
+
+    def prepare(self, epoch: Epoch, ids: Sequence[Sequence[str]]) -> list[Prepared]:
+        """Write and prepare there, one slot for each list of ids."""
+        return [Prepared.from_json(record) for record in self._ask("prepare", epoch, ids)]
+
+    def commit(self, epoch: Epoch, records: Sequence[Prepared]) -> str:
+        """Commit there. The words of the outcome."""
+        answer: str = self._ask("commit", epoch, [r.to_json() for r in records])
+        return answer
+
+    def commit_and_die(self, epoch: Epoch, records: Sequence[Prepared]) -> None:
+        """Commit there, and be killed when the rows have become visible, before anybody is told."""
+        self.connection.send(("commit_and_die", epoch, [r.to_json() for r in records]))
+        try:
+            answer = self._answer()
+        except EOFError:
+            return
+        raise UnavailableError(f"a process that should have died has answered {answer!r}; it was not an audit")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        assert self._pid is not None
+        os.kill(self._pid, signal.SIGKILL)
+        try:
+            self._answer()
+        except EOFError:
+            return
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        self.connection.send((name, *args))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        if not self.connection.poll(_ANSWER_S):
+            raise UnavailableError(
+                f"a process of the audit has not answered for {_ANSWER_S:g} s; the scratch area is removed",
+                hint="see that the system answers, then audit it again",
+            )
+        try:
+            answer = self.connection.recv()
+        except ConnectionResetError:
+            raise EOFError from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Cast:
+    """All actors of one audit. Started early, because their imports take time that can be used for something else."""
+
+    def __init__(self, module: str) -> None:
+        """`module` is the sink's. One that cannot be imported yet is left to the actors, who know where it is."""
+        ends = [socket.socketpair() for _ in CAST]
+        theirs = [there.fileno() for _, there in ends]
+        self._host = subprocess.Popen(
+            [sys.executable, "-m", "pakka.audit.actor", module, *map(str, theirs)],
+            pass_fds=theirs,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        for _, there in ends:
+            there.close()
+        self._actors = {name: Actor(Connection(here.detach())) for name, (here, _) in zip(CAST, ends, strict=True)}
+
+    def __getitem__(self, name: str) -> Actor:
+        return self._actors[name]
+
+    def __enter__(self) -> Cast:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Actors end when their connection is closed, and the host when all of them have. Twice is harmless."""
+        for actor in self._actors.values():
+            actor.connection.close()
+        try:
+            self._host.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._host.kill()
+            self._host.wait()

@@ -1,0 +1,50 @@
+"""One audit, from the sink to the report."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import time
+from importlib.metadata import version
+
+from pakka import __version__
+from pakka.audit.cast import Cast
+from pakka.audit.interrogate import interrogate
+from pakka.audit.report import Report
+from pakka.audit.scratch import ground_of
+from pakka.contract.audit import Finding, Probing
+from pakka.contract.sink import Sink
+
+
+def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
+    """Interrogate a sink in a scratch area of its own system, and read its settings. Nothing is left behind.
+
+    A cast that is given was started earlier, to save time; it is used up.
+    """
+    began = time.monotonic()
+    with cast or Cast(type(sink).__module__) as actors, ground_of(sink) as ground:
+        answers, findings = interrogate(ground, actors), findings_of(ground.scratch.sink)
+    return Report(
+        sink.target(),
+        kind,
+        sink.guarantee(),
+        answers,
+        tuple(findings),
+        versions(),
+        time.monotonic() - began,
+    )
+
+
+def findings_of(sink: Sink) -> list[Finding]:
+    """Every setting of a sink that says which ones matter."""
+    return [probe.look() for probe in sink.probes()] if isinstance(sink, Probing) else []
+
+
+def versions() -> dict[str, str]:
+    """What took part in an audit on this side."""
+    return {
+        "pakka": __version__,
+        "python": platform.python_version(),
+        "pyarrow": version("pyarrow"),
+        "sqlite": sqlite3.sqlite_version,
+    }

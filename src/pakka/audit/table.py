@@ -1,0 +1,97 @@
+"""The compliance table: `python -m pakka.audit.table PAGE` audits every sink that pakka ships, and writes what was seen.
+
+Sinks that are known to be bad stand in it too. Nothing in the page is typed: a test audits all of them again and compares.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pakka import registry
+from pakka.audit.render import table
+from pakka.audit.report import FAILURES, MENDS, Report, Verdict
+from pakka.audit.run import audit, versions
+from pakka.contract.audit import ContractGuarantee
+from pakka.contract.sink import Sink
+from pakka.registry import Role
+from pakka.testing.known_bad import FakeMyIsamSink, FakeReceiver, NaiveWebhookSink
+
+MADE = "Made on "
+"""How the one line begins that differs from day to day and from machine to machine."""
+
+_HEAD = """\
+# Sinks, audited
+
+Every line of this page comes from `pakka audit`, run against the sink itself: nothing is typed by hand. `make compliance` makes it again.
+What is done to a sink for each guarantee stands in [the guide](../guides/audit.md).
+"""
+_BAD = """\
+The last two are sinks as people write them, and stand here as a warning until the real systems are in the table: a webhook that posts
+each row without an idempotency key, against a web server that stands in for the receiver; and a table whose engine takes BEGIN and ROLLBACK
+and ignores them, as MyISAM does, played by a SQLite file without transactions.
+"""
+
+
+def reports() -> list[tuple[str, Report]]:
+    """Audit every sink there is, each on ground of its own."""
+    with tempfile.TemporaryDirectory(prefix="pakka-compliance-") as place, closing(FakeReceiver()) as receiver:
+        sinks: list[tuple[str, Sink]] = [(name, _made(name, Path(place))) for name in registry.SINKS]
+        sinks += [
+            ("naive HTTP webhook", NaiveWebhookSink(receiver.url)),
+            ("MyISAM-like table", FakeMyIsamSink(str(Path(place) / "myisam.db"))),
+        ]
+        return [(name, audit(sink, name)) for name, sink in sinks]
+
+
+def _made(name: str, place: Path) -> Sink:
+    made = registry.find(Role.SINK, name)
+    options = {"path": str(place / name), "table": "refunds"}
+    sink: Sink = made(**{key: value for key, value in options.items() if key in made.__dataclass_fields__})
+    return sink
+
+
+def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
+    """The whole page."""
+    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
+    head = ["sink", "way", *map(str, ContractGuarantee), "seen to be"]
+    rows = [
+        [name, report.promise.way.value, *(str(a.verdict) for a in report.answers), str(report.level)]
+        for name, report in audited
+    ]
+    lines = [
+        _HEAD,
+        f"{MADE}{today} with {made_with}.",
+        "",
+        *table(head, rows),
+        "",
+        _BAD,
+        "## What failed, and what mends it",
+    ]
+    for name, report in audited:
+        lines += _failures(name, report)
+    return "\n".join([*lines, ""])
+
+
+def _failures(name: str, report: Report) -> Iterator[str]:
+    failed = [a for a in report.answers if a.verdict is Verdict.FAIL]
+    if not failed:
+        return
+    yield f"\n### {name}\n"
+    for answer in failed:
+        yield f"- **{answer.guarantee}**"
+        for evidence in answer.evidence:
+            if evidence.holds is False:
+                yield f"  - {evidence.done}: {evidence.seen}."
+        yield f"  - what follows: {FAILURES[answer.guarantee]}."
+        yield f"  - what mends it: {MENDS[answer.guarantee]}."
+    if report.promise.mend:
+        yield f"- {report.promise.mend}."
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(reports(), f"{datetime.now(UTC):%Y-%m-%d}"), encoding="utf-8")

@@ -1,0 +1,94 @@
+"""`pakka audit`: does a live sink keep the four guarantees, and do its settings let it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pakka.audit.cast import Cast
+from pakka.audit.target import find, module_of
+from pakka.cli.option import load, tells
+from pakka.cli.render import Screen
+from pakka.errors import RefusedError
+from pakka.model.guarantee import Level
+
+if TYPE_CHECKING:
+    from pakka.audit.report import Report
+
+
+@click.command("audit")
+@click.argument("target")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "junit", "markdown"]),
+    default="table",
+    help="How to print it; `table` if not given.",
+)
+@click.option(
+    "--require", type=click.Choice(["exactly-once"]), help="Refuse a sink that was not seen to keep all of it."
+)
+@tells
+@click.pass_obj
+def command(screen: Screen, target: str, form: str, require: str | None) -> int:
+    """Test the live sink TARGET for the four guarantees, and read its settings.
+
+    TARGET is a sink of a pipeline file (`refunds.yaml#refunds`), a URL (`sqlite:///x.db`, `parquet:out/refunds`), or a directory.
+
+    The sink is tested by doing: rows are written, prepared, committed and aborted, twice each, processes are killed, and an older driver
+    wakes up. All of it happens in a scratch area of its own beside the rows, which is removed in the end. A reader of its own
+    looks at what is visible.
+
+    The exit code is 1 if a guarantee or a setting failed.
+    """
+    screen.is_json = screen.is_json or form == "json"
+    # The processes of the audit import Arrow while this one does.
+    with Cast(module_of(target)) as cast:
+        found = find(target, lambda path: load(path, screen))
+        from pakka.audit.run import audit
+
+        report = audit(found.sink, found.kind, cast)
+    _tell(screen, report, form)
+    if require is not None and report.level is not Level(require):
+        _refuse(report, require)
+    return 1 if report.failed else 0
+
+
+def _tell(screen: Screen, report: Report, form: str) -> None:
+    from pakka.audit.render import junit, markdown
+
+    if screen.is_json:
+        screen.say_json(report.to_json())
+    elif form == "junit":
+        screen.say(junit(report))
+    elif form == "markdown":
+        screen.say(markdown(report))
+    else:
+        _show(screen, report)
+
+
+def _show(screen: Screen, report: Report) -> None:
+    screen.say(f"{report.target} was seen to be {report.level}, in {report.took_s:.2f} s\n")
+    rows = [
+        [str(a.guarantee) if n == 0 else "", str(a.verdict) if n == 0 else "", e.done, e.seen]
+        for a in report.answers
+        for n, e in enumerate(a.evidence)
+    ]
+    screen.table(["guarantee", "verdict", "what was done", "what was seen"], rows)
+    for answer in report.answers:
+        if answer.failure:
+            screen.say(f"\nwithout {answer.guarantee}: {answer.failure}\n  to mend it: {answer.mend}")
+    if report.findings:
+        screen.say("")
+        settings = [[f.name, f.value, str(f.severity), f.why, f.fix] for f in report.findings]
+        screen.table(["setting", "found", "severity", "why it matters", "what mends it"], settings)
+
+
+def _refuse(report: Report, require: str) -> None:
+    missing = list(report.failed) or [f"it promises no more than {report.promise.level}: {report.promise.because}"]
+    mends = [a.mend for a in report.answers if a.mend] + [f.fix for f in report.findings if f.fix]
+    raise RefusedError(
+        f"{report.target} was seen to be {report.level}, and {require} is required: {'; '.join(missing)}; nothing was left behind",
+        hint="; ".join(mends) or report.promise.mend,
+    )

@@ -1,0 +1,23 @@
+"""The compliance table is what the audits say, today."""
+
+import re
+
+from pakka.audit.table import MADE, page, reports
+from tests.docs.pages import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "sinks.md"
+
+
+def undated(text: str) -> str:
+    """The page without the line that says when and with what it was made."""
+    return re.sub(rf"^{MADE}.*$", MADE, text, flags=re.MULTILINE)
+
+
+def test_the_page_is_what_the_audits_say():
+    assert undated(PAGE.read_text(encoding="utf-8")) == undated(page(reports(), "today")), "run `make compliance`"
+
+
+def test_a_page_typed_by_hand_is_found():
+    text = PAGE.read_text(encoding="utf-8")
+    assert undated(text) == undated(re.sub(r"\d{4}-\d\d-\d\d", "1999-01-01", text))
+    assert undated(text) != undated(text.replace("FAIL", "PASS", 1))
