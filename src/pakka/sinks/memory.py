@@ -107,7 +107,7 @@ class MemoryWriter:
         return Prepared(self.slot, self.rows, checksum, {"rows": rows})
 
     def discard(self) -> None:
-        self.stream.close()
+        """Nothing is staged: what was written goes with this object."""
 
 
 class MemoryCommitter:
