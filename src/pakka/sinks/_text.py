@@ -95,6 +95,8 @@ def _csv(array: pa.Array) -> pa.Array:
         text = _csv_quote(_json_or_null(array))
     elif _is_string(kind):
         text = _csv_quote(array.cast(_TEXT))
+    elif _is_bytes(kind):
+        text = _join('"', _plain(array), '"')  # no bytes at all must not look like a null
     elif pa.types.is_floating(kind):
         text = _floats(array, "NaN", "Inf", "-Inf")
     else:
