@@ -1,0 +1,180 @@
+"""Cases of honesty: what a sink says of itself, in every phase of an epoch."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
+from pakka.model.guarantee import Level, SinkGuarantee
+from pakka.model.prepared import Prepared, add_checksums
+from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.trial import Driver, Trial, epoch_of, refunds
+from pakka.testing.contract.verdict import Broken, require
+
+
+@case(Promise.HONESTY)
+def it_has_the_shape_of_the_contract(trial: Trial) -> None:
+    """Sink, writer and committer have their methods, and the committer at least one power to commit."""
+    require(isinstance(trial.sink, Sink), f"{type(trial.sink).__name__} lacks methods of `Sink`")
+    driver = trial.driver(1)
+    writer = driver.writer(driver.slot(0))
+    require(isinstance(writer, Writer), f"{type(writer).__name__} lacks methods of `Writer`")
+    writer.discard()
+    committer: object = driver.committer
+    require(isinstance(committer, Committer), f"{type(committer).__name__} lacks methods of `Committer`")
+    has_power = isinstance(committer, SlotCommit | EpochCommit)
+    require(has_power, f"{type(committer).__name__} has neither `commit` nor `commit_epoch`")
+    guarantee: object = trial.sink.guarantee()
+    require(isinstance(guarantee, SinkGuarantee), f"guarantee() gives {guarantee!r}, not a SinkGuarantee")
+
+
+@case(Promise.HONESTY)
+def looking_changes_nothing(trial: Trial) -> None:
+    """Making a sink, opening a committer and asking it are free of effect: an older driver's look must not fence a newer."""
+    trial.sink.target()
+    newer = trial.committer(9)
+    newer.ledger()
+    newer.pending()
+    require(trial.committer(1).ledger().fence == 0, "a committer was opened and asked, and the sink has seen a fence")
+    driver = trial.driver(1)
+    records, batches = driver.prepare(0)
+    litter = sorted(trial.harness.litter())
+    onlooker = trial.committer(2)
+    onlooker.ledger()
+    onlooker.pending()
+    require(
+        sorted(trial.harness.litter()) == litter, "a committer was opened and asked, and what is staged has changed"
+    )
+    driver.must_commit(0, records, "a commit after somebody has looked")
+    trial.expect(*batches, when="after somebody has looked")
+
+
+@case(Promise.HONESTY)
+def pending_tells_the_truth(trial: Trial) -> None:
+    """`pending` names what is staged, finished or not, and nothing else, in every phase and after a restart."""
+    driver = trial.driver(1)
+    _expect_pending(trial, driver, [], [], "before anything is staged")
+    records, _ = driver.prepare(0, (5, 0, 3))
+    full = [p for p in records if p.rows]
+    _expect_pending(trial, driver, full, records, "after prepare")
+    half = driver.writer(driver.slot(1, 7))
+    half.write(refunds(1, 7, 4))
+    begun = Prepared(driver.slot(1, 7), 0, add_checksums(()))
+    is_staged = len(trial.harness.litter()) > len(full)
+    _expect_pending(
+        trial, driver, [*full, begun] if is_staged else full, [*records, begun], "while another writer is at work"
+    )
+    trial.restart()
+    onlooker = Driver(trial, trial.committer(2), 2)
+    _expect_pending(trial, onlooker, [*full, begun] if is_staged else full, [*records, begun], "after a restart")
+    heir = trial.driver(2, (epoch_of(0), records))
+    heir.must_commit(0, records, "the commit by the next driver")
+    _expect_pending(trial, heir, [begun] if trial.harness.litter() else [], [begun], "after the commit")
+    heir.abort(heir.committer.pending(), "abort of what is pending")
+    _expect_pending(trial, heir, [], [], "after commit and abort")
+    trial.expect_no_litter("after all that was pending is settled")
+
+
+def _expect_pending(trial: Trial, driver: Driver, at_least: list[Prepared], at_most: list[Prepared], when: str) -> None:
+    pending = driver.pending()
+    if not trial.harness.litter():
+        require(not pending, f"{when}, nothing is staged, and pending names {len(pending)} records")
+        return
+    missing = {p.slot for p in at_least} - pending
+    strange = pending - {p.slot for p in at_most}
+    require(not missing, f"{when}, pending does not name {', '.join(sorted(map(str, missing)))}")
+    require(not strange, f"{when}, pending names {', '.join(sorted(map(str, strange)))}, which is not staged")
+
+
+@case(Promise.HONESTY)
+def ledger_tells_the_truth(trial: Trial) -> None:
+    """The ledger knows the fence and the newest committed epoch with rows and checksum, and nothing that is not committed."""
+    _expect_ledger(trial.committer(1).ledger(), 0, None, "before the first fence")
+    driver = trial.driver(1)
+    _expect_ledger(driver.committer.ledger(), 1, None, "after the fence was raised")
+    records, _ = driver.prepare(0)
+    _expect_ledger(driver.committer.ledger(), 1, None, "after prepare")
+    driver.must_commit(0, records, "the first commit")
+    first = _entry(0, records)
+    _expect_ledger(driver.committer.ledger(), 1, first, "after the commit")
+    undecided, _ = driver.prepare(1)
+    _expect_ledger(driver.committer.ledger(), 1, first, "after prepare of the next epoch")
+    driver.abort(undecided, "abort")
+    _expect_ledger(driver.committer.ledger(), 1, first, "after abort of the next epoch")
+    trial.restart()
+    _expect_ledger(trial.committer(2).ledger(), 1, first, "after a restart")
+    heir = trial.driver(2)
+    _expect_ledger(heir.committer.ledger(), 2, first, "after the next driver raised its fence")
+    heir.must_commit(0, records, "a repeated commit")
+    _expect_ledger(heir.committer.ledger(), 2, first, "after a repeated commit")
+    last, _ = heir.prepare(1, (2, 0), attempt=1)
+    heir.must_commit(1, last, "the commit of the next epoch")
+    _expect_ledger(heir.committer.ledger(), 2, _entry(1, last), "after the commit of the next epoch")
+    if isinstance(heir.committer, EpochCommit):
+        heir.must_commit(2, [], "the commit of an epoch without slots")
+        _expect_ledger(heir.committer.ledger(), 2, _entry(2, []), "after the commit of an epoch without slots")
+
+
+def _entry(number: int, records: list[Prepared]) -> Entry:
+    return Entry(epoch_of(number), sum(p.rows for p in records), add_checksums(p.checksum for p in records))
+
+
+def _expect_ledger(ledger: Ledger, fence: int, last: Entry | None, when: str) -> None:
+    require(ledger.keeps_epochs, "its ledger keeps no epochs")
+    require(ledger.fence == fence, f"{when}, the ledger must tell fence {fence}, and tells {ledger.fence}")
+    if last is None or ledger.last is None:
+        require(last is ledger.last, f"{when}, the ledger must tell {last}, and tells {ledger.last}")
+        return
+    told = (ledger.last.epoch, ledger.last.rows, ledger.last.checksum)
+    true = (last.epoch, last.rows, last.checksum)
+    require(told == true, f"{when}, the ledger must tell {true}, and tells {told}")
+
+
+@case(Promise.HONESTY)
+def a_sink_without_a_ledger_is_not_exactly_once(trial: Trial) -> None:
+    """Exactly-once needs a memory in the sink itself: one that keeps no epochs must declare at-least-once."""
+    is_exact = trial.sink.guarantee().level is Level.EXACTLY_ONCE
+    driver = trial.driver(1)
+    driver.deliver(0)
+    ledger = driver.committer.ledger()
+    remembers = ledger.keeps_epochs and ledger.last is not None
+    require(remembers or not is_exact, "it declares exactly-once, and remembers no epoch that it has committed")
+
+
+@case(Promise.HONESTY)
+def it_travels_to_the_executors(trial: Trial) -> None:
+    """The sink pickles, and what comes out of the pickle is the same sink."""
+    try:
+        copy = pickle.loads(pickle.dumps(trial.sink))
+    except Exception as error:
+        raise Broken(f"the sink cannot be pickled: {type(error).__name__}: {error}") from error
+    require(copy.target() == trial.sink.target(), f"a pickled copy has target {copy.target()}")
+    driver = trial.driver(1)
+    trial.sink = copy
+    batches = driver.deliver(0)
+    trial.expect(*batches, when="after a commit of what a pickled copy has written")
+
+
+@case(Promise.HONESTY)
+def it_shows_no_secret(trial: Trial) -> None:
+    """No secret is in anything that is logged, shown or stored: the sink's texts, its records, its errors."""
+    driver = trial.driver(1)
+    records, _ = driver.prepare(0)
+    driver.must_commit(0, records, "the first commit")
+    texts = {
+        "repr of the sink": repr(trial.sink),
+        "str of the sink": str(trial.sink),
+        "its target": trial.sink.target(),
+        "its guarantee": repr(trial.sink.guarantee()),
+        "repr of its committer": repr(driver.committer),
+        "a prepared record": json.dumps([p.to_json() for p in records]),
+        "what is pending": json.dumps([p.to_json() for p in driver.committer.pending()]),
+        "its ledger": repr(driver.committer.ledger()),
+    }
+    try:
+        driver.committer.abort(records)
+    except Exception as error:
+        texts["the refusal of an abort"] = f"{error!r} {error}"
+    shown = sorted(what for what, text in texts.items() if any(secret in text for secret in trial.harness.secrets))
+    require(not shown, f"a secret is in {', '.join(shown)}")

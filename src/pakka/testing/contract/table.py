@@ -1,0 +1,59 @@
+"""The table of cases: every promise of the contract, by the name under which it is tested, waived and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from pakka.testing.contract.harness import Harness
+from pakka.testing.contract.trial import Trial
+from pakka.testing.contract.verdict import Broken
+
+
+class Promise(Enum):
+    """The four guarantees of a sink, and what else a pipeline relies on."""
+
+    ISOLATION = "isolation"
+    """Nobody sees rows of an epoch before its commit, nor a part of it."""
+    SEPARATION = "prepare/commit separation"
+    """What is prepared outlives its process, and any other can finish or undo it."""
+    IDEMPOTENCE = "idempotent commit and abort"
+    """Both may be repeated freely."""
+    REJECTION = "duplicate-id rejection"
+    """An id is used once, and an older fence has no effect, at the durable boundary."""
+    HONESTY = "honesty"
+    """The sink tells the truth about itself: ledger, pending, guarantee, no secrets."""
+    VALUES = "values"
+    """Rows come out as they went in, or are refused before they are staged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: a plain function over a trial, and the promise that it puts to the test."""
+
+    name: str
+    promise: Promise
+    says: str
+    check: Callable[[Trial], None]
+
+    def run(self, harness: Harness) -> None:
+        """Put a sink on a fresh place to the test. Raises `Broken`, or `NotApplicable`; returns if the promise is kept."""
+        with Trial(harness) as trial:
+            try:
+                self.check(trial)
+            except Broken as broken:
+                raise Broken(f"{self.name}: {broken}") from broken
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(promise: Promise) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+    """Enter a function in the table under its own name. Its docstring is what it says to people."""
+
+    def enter(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        CASES[check.__name__] = Case(check.__name__, promise, (check.__doc__ or "").strip(), check)
+        return check
+
+    return enter

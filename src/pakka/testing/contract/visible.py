@@ -1,0 +1,70 @@
+"""Cases of isolation: what a reader sees, and when."""
+
+from __future__ import annotations
+
+from pakka.contract.sink import EpochCommit
+from pakka.model.outcome import Kind
+from pakka.testing.contract.moment import visiting, watching
+from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.trial import SHARES, Trial, epoch_of
+from pakka.testing.contract.verdict import NotApplicable, require
+
+_LOOKS = 60
+
+
+@case(Promise.ISOLATION)
+def prepare_alone_is_invisible(trial: Trial) -> None:
+    """Rows that are prepared and not committed are seen by nobody, however many processes come and go."""
+    driver = trial.driver(1)
+    records, _ = driver.prepare(0)
+    trial.expect(when="after prepare alone")
+    trial.restart()
+    trial.committer(2).pending()
+    trial.expect(when="after prepare and a restart")
+    trial.driver(2, (epoch_of(0), [])).abort(records, "abort of what was only prepared")
+    trial.expect(when="after prepare, a restart and abort")
+
+
+@case(Promise.ISOLATION)
+def commit_makes_visible_once(trial: Trial) -> None:
+    """Every row of every slot and batch is there after the commit, once, and as it was written; epochs add up."""
+    driver = trial.driver(1)
+    first = driver.deliver(0)
+    trial.expect(*first, when="after the commit")
+    second = driver.deliver(1, (1, 7))
+    trial.expect(*first, *second, when="after the commit of a second epoch")
+    trial.expect_no_litter("after the commit")
+
+
+@case(Promise.ISOLATION)
+def many_writers_commit_as_one(trial: Trial) -> None:
+    """A reader who looks at any moment of a commit sees the whole epoch or nothing of it."""
+    driver = trial.driver(1)
+    if not isinstance(driver.committer, EpochCommit):
+        raise NotApplicable("it commits slot by slot, and says so: a reader may see a part for a moment")
+    records, _ = driver.prepare(0)
+    with watching() as course:
+        driver.must_commit(0, records, "the first commit", Kind.COMMITTED)
+    records, _ = driver.prepare(1)
+    counts: set[int] = set()
+    with visiting(max(1, course.moments // _LOOKS), lambda: counts.add(trial.visible().total())):
+        driver.must_commit(1, records, "the second commit", Kind.COMMITTED)
+    parts = counts - {sum(SHARES), 2 * sum(SHARES)}
+    require(
+        not parts,
+        f"an epoch of {sum(SHARES)} rows is committed beside another, and a reader sees {sorted(parts)} rows in between",
+    )
+
+
+@case(Promise.ISOLATION)
+def an_empty_slot_and_an_empty_epoch_are_committed(trial: Trial) -> None:
+    """Most slots of a small epoch are empty, and an epoch without any row is an epoch like any other."""
+    driver = trial.driver(1)
+    batches = driver.deliver(0, (0, 4, 0))
+    trial.expect(*batches, when="after the commit of an epoch with empty slots")
+    driver.deliver(1, (0, 0))
+    driver.must_commit(2, [], "the commit of an epoch without slots", Kind.COMMITTED)
+    driver.must_commit(2, [], "its repetition")
+    batches += driver.deliver(3)
+    trial.expect(*batches, when="after the commit of empty epochs among others")
+    trial.expect_no_litter("after the commit of empty epochs")
