@@ -22,12 +22,16 @@ setup: ## create .venv from the lock and check for Java; fast when nothing chang
 setup-postgres: ## make sure PostgreSQL's server binaries are there for the tests
 	@tools/postgres.sh
 
+.PHONY: setup-model
+setup-model: setup ## fetch TLC, which checks the protocol's specification
+	@tools/model.sh
+
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
 
 .PHONY: test
-test: setup setup-postgres check ## run the checks and every test
+test: setup setup-postgres setup-model check ## run the checks and every test
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
@@ -45,6 +49,10 @@ format: setup ## rewrite the code as the checks want it
 .PHONY: certify
 certify: setup setup-postgres ## run the long fault-injection suite that makes the guarantee matrix
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
+
+.PHONY: model
+model: setup-model ## check the protocol in docs/protocol, and that its broken forms are found out; ARGS names some of them
+	@$(PY) docs/protocol/check.py $(ARGS)
 
 .PHONY: compliance
 compliance: setup ## audit every sink and write docs/reference/sinks.md
