@@ -45,23 +45,22 @@ def case_probe(path: Path, has_partitions: bool) -> Probe:
     return Probe("upper and lower case", lambda: _case(path, has_partitions), is_cheap=False)
 
 
-def sqlite_probes(path: Path, connect: Callable[[], sqlite3.Connection]) -> tuple[Probe, ...]:
-    """What can weaken a SQLite database. `connect` opens a connection with the settings that rows are committed with."""
+def sqlite_probes(path: Path, ask: Ask) -> tuple[Probe, ...]:
+    """What can weaken a SQLite database. `ask` asks a connection with the settings that rows are committed with."""
 
-    def on_connection(name: str, look: Callable[[Ask], Finding]) -> Probe:
+    def asked(name: str, look: Callable[[Ask], Finding]) -> Probe:
         def run() -> Finding:
             if not path.is_file():
                 return Finding(name, Severity.FINE, "no file yet", "pakka makes the file with settings that fit")
-            with closing(connect()) as db:
-                return look(lambda pragma: db.execute(f"PRAGMA {pragma}").fetchone()[0])
+            return look(ask)
 
         return Probe(name, run)
 
     return (
         *place_probes(path),
         Probe("locks", lambda: _locks(mount_of(path))),
-        on_connection("journal_mode", journal_mode),
-        on_connection("synchronous", synchronous),
+        asked("journal_mode", journal_mode),
+        asked("synchronous", synchronous),
     )
 
 
@@ -73,7 +72,7 @@ def journal_mode(ask: Ask) -> Finding:
     if mode in ("off", "memory"):
         why = "there is no journal on the disk, so a crash in the middle of a commit leaves half an epoch or a broken file"
         return Finding("journal_mode", Severity.BREAKS, mode, why, "PRAGMA journal_mode = WAL")
-    why = "the guarantee holds, but a reader and a commit wait for each other"
+    why = "the guarantee holds, but a reader and a commit wait for each other; a pipeline asks for `wal` when it starts"
     return Finding("journal_mode", Severity.WARNS, mode, why, "PRAGMA journal_mode = WAL")
 
 

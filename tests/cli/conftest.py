@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pakka import mount
 from pakka.cli import main
 
 PIPELINE = """\
@@ -19,6 +20,10 @@ sinks:
 def current_directory(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
+    # Whatever the temporary directory of this machine is on, here it is on a disk.
+    mounts = tmp_path.parent / "mounts"
+    mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
+    monkeypatch.setattr(mount, "MOUNTS", mounts)
     return tmp_path
 
 

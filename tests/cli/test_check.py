@@ -2,6 +2,8 @@
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -99,13 +101,70 @@ def test_programs_get_all_of_it(pakka, refunds, current_directory):
             {"field": "spool", "path": ".pakka/spool", "trouble": ""},
             {"field": "state", "path": ".pakka/state.db", "trouble": ""},
         ],
+        "settings": told["settings"],
     }
+    assert [(s["of"], s["name"], s["value"], s["severity"]) for s in told["settings"]] == [
+        ("the state store", "file system", "ext4", "fine"),
+        ("the state store", "fsync", "honoured", "fine"),
+    ]
     assert told["parts"][0] == {
         "name": "source",
         "holds": True,
         "because": "rows are counted from the offset, so an epoch is the same each time it runs",
         "mend": "",
     }
+
+
+WEAK = "fsync of the state store"
+
+
+def test_a_setting_that_breaks_the_guarantee_is_a_part_that_is_missing(pakka, refunds, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "libeatmydata.so")
+    result = pakka("check", "refunds.yaml")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("pipeline `refunds` is at-least-once\n")
+    assert f"{WEAK}  NO     it is libeatmydata: libeatmydata answers every fsync without doing it" in result.stdout
+    assert result.stdout.endswith(f"to mend it:\n  {WEAK}: unset LD_PRELOAD\n")
+    refused = pakka("check", "refunds.yaml", "--require", "exactly-once")
+    assert refused.exit_code == 1
+    assert (
+        "pipeline `refunds` is at-least-once, and exactly-once is required: fsync of the state store" in refused.stderr
+    )
+
+
+def test_a_setting_worth_knowing_is_a_note(pakka, refunds, current_directory):
+    mounts = current_directory.parent / "mounts"
+    mounts.write_text("tmpfs / tmpfs rw 0 0\n")
+    result = pakka("check", "refunds.yaml")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "pipeline `refunds` is exactly-once")
+    assert result.stderr == (
+        "note: the state store: file system is tmpfs: rows outlive the process, and are gone when the machine stops "
+        "(choose a path on a disk)\n"
+    )
+
+
+def test_a_state_store_that_does_not_answer_is_told_without_its_password(pakka, refunds):
+    refunds.write_text(PIPELINE + "state: postgresql://ana:hunter22@127.0.0.1:1/pakka\n")
+    result = pakka("check", "refunds.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "state store postgresql://ana@127.0.0.1:1/pakka: " in result.stderr
+    assert "hunter22" not in result.stderr
+
+
+def test_the_settings_of_a_database_that_is_there_are_read(pakka, refunds, current_directory):
+    refunds.write_text(PIPELINE.replace("memory: {space: refunds}", "sqlite: {path: a.db, table: t}"))
+    with closing(sqlite3.connect(current_directory / "a.db")) as db:
+        db.execute("CREATE TABLE t (id INTEGER)")
+    before = (current_directory / "a.db").read_bytes()
+    told = json.loads(pakka("check", "refunds.yaml", "--json").stdout)
+    assert {s["name"]: s["value"] for s in told["settings"] if s["of"] == "sink `refunds`"} == {
+        "file system": "ext4",
+        "fsync": "honoured",
+        "locks": "ext4",
+        "journal_mode": "delete",
+        "synchronous": "extra",
+    }
+    assert (current_directory / "a.db").read_bytes() == before
 
 
 def test_nothing_is_written(pakka, refunds, current_directory):

@@ -75,6 +75,16 @@ def test_programs_get_one_event_a_line(pakka, refunds, spark):
     ]
 
 
+def test_a_setting_that_breaks_the_guarantee_is_told_before_the_start(pakka, refunds, spark, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "libeatmydata.so")
+    told = pakka("run", "refunds.yaml").stderr.splitlines()[0]
+    assert told.startswith("warning: fsync of the state store: it is libeatmydata: ")
+    refused = pakka("run", "refunds.yaml", "--require", "exactly-once")
+    assert refused.exit_code == 1
+    assert "exactly-once is required: fsync of the state store" in refused.stderr
+    assert len(spark.calls) == 1
+
+
 def test_a_quiet_run_says_nothing(pakka, refunds, spark):
     result = pakka("run", "refunds.yaml", "--quiet")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")

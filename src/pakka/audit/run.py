@@ -14,6 +14,7 @@ from pakka.audit.report import Report
 from pakka.audit.scratch import ground_of
 from pakka.contract.audit import Finding, Probing
 from pakka.contract.sink import Sink
+from pakka.coordinator.watch import look
 
 
 def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
@@ -37,7 +38,7 @@ def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
 
 def findings_of(sink: Sink) -> list[Finding]:
     """Every setting of a sink that says which ones matter."""
-    return [probe.look() for probe in sink.probes()] if isinstance(sink, Probing) else []
+    return [look(sink.target(), probe) for probe in sink.probes()] if isinstance(sink, Probing) else []
 
 
 def versions() -> dict[str, str]:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from pakka import state
 from pakka.cli.option import load, requires, tells
 from pakka.cli.place import Place, is_on_network, places
 from pakka.cli.render import Screen
+from pakka.contract.audit import Finding, Probing, Severity
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.assess import assess, require
+from pakka.coordinator.watch import look
 from pakka.errors import RefusedError
-from pakka.model.guarantee import Guarantee, Level
+from pakka.model.guarantee import Guarantee, Level, Part
+
+
+class Setting(NamedTuple):
+    """A setting, and what it is a setting of."""
+
+    of: str
+    finding: Finding
+
+    @property
+    def is_breaking(self) -> bool:
+        return self.finding.severity is Severity.BREAKS
+
+    @property
+    def part(self) -> Part:
+        because = f"it is {self.finding.value}: {self.finding.why}"
+        return Part(f"{self.finding.name} of {self.of}", False, because, self.finding.fix)
 
 
 @click.command("check")
@@ -25,29 +45,43 @@ def command(screen: Screen, file: str, require: str | None) -> None:
     """Say which guarantee the pipeline in FILE has, and why.
 
     Exactly-once needs all of: a source that can be read again, sinks that keep the contract, state and spool that fit
-    the deployment, and commits that an older driver cannot make. What is missing is named, with what would mend it.
+    the deployment, and commits that an older driver cannot make. What is missing is named, with what would mend it. So is a
+    setting of a sink or of the state store that takes the guarantee away.
 
     Nothing is started and nothing is written. With --require the exit code is 1 if the guarantee is less.
     """
     pipeline = load(file, screen)
-    guarantee = guarantee_of(pipeline)
+    settings = settings_of(pipeline)
+    guarantee = guarantee_of(pipeline, settings)
     found = places(pipeline)
     if screen.is_json:
-        screen.say_json(_told(pipeline, guarantee, found))
+        screen.say_json(_told(pipeline, guarantee, found, settings))
     else:
         _show(screen, pipeline, guarantee)
+    _warn(screen, settings)
     _check_places(pipeline, found)
     check_level(pipeline, guarantee, require)
 
 
-def guarantee_of(pipeline: Pipeline) -> Guarantee:
+def settings_of(pipeline: Pipeline) -> list[Setting]:
+    """Every setting of the sinks and of the state store that can weaken the guarantee, as it is now."""
+    found = [Setting("the state store", finding) for finding in state.settings_of(pipeline.state)]
+    for name, output in pipeline.outputs.items():
+        if isinstance(output.sink, Probing):
+            subject = f"sink `{name}`"
+            found += [Setting(subject, look(subject, probe)) for probe in output.sink.probes()]
+    return found
+
+
+def guarantee_of(pipeline: Pipeline, settings: Sequence[Setting]) -> Guarantee:
     """The guarantee as far as it can be known without starting anything."""
-    return assess(
+    guarantee = assess(
         pipeline,
         store_is_shared=not pipeline.state.startswith("sqlite:"),
         master=pipeline.spark.get("spark.master", "local[*]"),
         spool_is_shared=is_on_network(pipeline.spool),
     )
+    return Guarantee((*guarantee.parts, *(setting.part for setting in settings if setting.is_breaking)))
 
 
 def check_level(pipeline: Pipeline, guarantee: Guarantee, level: str | None) -> None:
@@ -75,7 +109,13 @@ def _show(screen: Screen, pipeline: Pipeline, guarantee: Guarantee) -> None:
         screen.say("\nto mend it:\n" + "\n".join(mends))
 
 
-def _told(pipeline: Pipeline, guarantee: Guarantee, found: list[Place]) -> dict[str, Any]:
+def _warn(screen: Screen, settings: Sequence[Setting]) -> None:
+    for subject, finding in settings:
+        if finding.severity is Severity.WARNS:
+            screen.talk(f"note: {subject}: {finding.name} is {finding.value}: {finding.why} ({finding.fix})")
+
+
+def _told(pipeline: Pipeline, guarantee: Guarantee, found: list[Place], settings: Sequence[Setting]) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "level": str(guarantee.level),
@@ -83,4 +123,5 @@ def _told(pipeline: Pipeline, guarantee: Guarantee, found: list[Place]) -> dict[
         "source": pipeline.source.describe(),
         "sinks": {name: output.sink.target() for name, output in pipeline.outputs.items()},
         "places": [asdict(place) for place in found],
+        "settings": [{"of": of, **asdict(finding), "severity": str(finding.severity)} for of, finding in settings],
     }

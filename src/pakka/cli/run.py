@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from pakka.cli.board import Board
-from pakka.cli.check import check_level, guarantee_of
+from pakka.cli.check import check_level, guarantee_of, settings_of
 from pakka.cli.option import load, requires, tells
 from pakka.cli.render import Screen
 from pakka.contract.pipeline import Pipeline
@@ -34,14 +34,19 @@ def command(screen: Screen, file: str, require: str | None, quiet: bool) -> None
     """Run the pipeline in FILE: deliver every epoch to all of its sinks, once.
 
     By default a run takes all there is and ends; with `trigger: {interval: 10s}` it goes on for ever. A run that was killed
-    at any point is recovered by the next one.
+    at any point is recovered by the next one. A setting of a sink or of the state store that becomes too weak for the guarantee while
+    it runs stops it before its next decision.
 
     Ctrl-C or SIGTERM ends it after the epoch under way. With --json each event is one line on stdout. With --verbose Spark's own
     messages are let through.
     """
     screen.is_quiet = quiet
     pipeline = load(file, screen)
-    check_level(pipeline, guarantee_of(pipeline), require)
+    settings = settings_of(pipeline)
+    check_level(pipeline, guarantee_of(pipeline, settings), require)
+    for setting in settings:
+        if setting.is_breaking:
+            screen.talk(f"warning: {setting.part.name}: {setting.part.because} ({setting.part.mend})")
     with screen.steady():
         _run(screen, pipeline)
 

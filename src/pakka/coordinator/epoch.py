@@ -19,6 +19,7 @@ from pakka.coordinator.recovery import (
 )
 from pakka.coordinator.redo import after_loss, beside_held
 from pakka.coordinator.retry import Retry
+from pakka.coordinator.watch import Watch
 from pakka.errors import (
     AbortedError,
     BugError,
@@ -78,6 +79,7 @@ class Coordinator:
         pool: Executor,
         retry: Retry | None = None,
         sweep_every: int = 100,
+        probe_every: int = 20,
     ) -> None:
         self.pipeline = pipeline
         self.sinks = sinks
@@ -89,6 +91,8 @@ class Coordinator:
         self.pool = pool
         self.retry = retry or Retry()
         self.sweep_every = sweep_every
+        subjects = {"the state store": store, **{f"sink `{name}`": sink for name, sink in sinks.items()}}
+        self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep)
         self._run: Recovered | None = None
         self._committed: Epoch | None = None
         self._unsettled: Epoch | None = None
@@ -103,6 +107,7 @@ class Coordinator:
         )
         self._run = recovery.run(checkpoint)
         self._committed = self._run.committed
+        self.watch.begin()
         return self._run
 
     @property
@@ -146,6 +151,8 @@ class Coordinator:
             # 3. Exactly one report a slot, every sink in it, and every row accounted for.
             records = self._check(epoch, harvest)
             keep, drop = self._reconcile(epoch, records, redo)
+            # A sink or a store that was weakened since the start is found while abort is still an answer.
+            self.watch.check(epoch.number)
         except BaseException as error:
             if not redo:
                 move(self.pipeline, epoch.number, phase, Phase.ABORTED)

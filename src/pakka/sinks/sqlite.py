@@ -119,7 +119,11 @@ class SqliteSink(SpooledSink):
         return SqliteScratch.tokens(self)
 
     def probes(self) -> Sequence[Probe]:
-        return sqlite_probes(Path(self.path), lambda: _connect_durably(self))
+        def ask(pragma: str) -> object:
+            with closing(_connect_durably(self, "ro")) as db:
+                return db.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+        return sqlite_probes(Path(self.path), ask)
 
     def _peek(self, place: Place, schema: pa.Schema) -> list[Column]:
         """The table as an executor can see it, if it can; rows that do not fit are refused before they are staged."""
@@ -262,7 +266,7 @@ class SqliteApplier(Applier):
             # The file was deleted or replaced: an open connection would go on writing to the one that nobody sees.
             self.close()
         if self._db is None:
-            self._db, self._file = _connect_durably(self.sink), identity
+            self._db, self._file = _connect_durably(self.sink, "rw"), identity
         return self._db
 
     def _make_file(self) -> None:
@@ -349,8 +353,8 @@ def _connect(sink: SqliteSink, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=sink.busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
-def _connect_durably(sink: SqliteSink) -> sqlite3.Connection:
-    db = _connect(sink, "rw")
+def _connect_durably(sink: SqliteSink, mode: str) -> sqlite3.Connection:
+    db = _connect(sink, mode)
     # FULL is enough with a write-ahead log; EXTRA adds the sync that a rollback journal needs.
     db.execute("PRAGMA synchronous = EXTRA")
     return db

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pakka.contract.audit import Finding, Probe, Severity
 from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
 from pakka.state._store import SqlStore
 
@@ -39,6 +40,14 @@ _LIMITS = """;
     SET LOCAL idle_in_transaction_session_timeout = '10s';
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
 """
+_UNLOGGED = """
+    SELECT relname FROM pg_class WHERE relname IN ('pakka_meta', 'pakka_pipeline', 'pakka_epoch')
+    AND relpersistence = 'u' AND pg_table_is_visible(oid) ORDER BY relname
+"""
+_LOST = {
+    "fsync": "the server does not wait for its disk: a power cut loses decisions, and can break the database",
+    "full_page_writes": "a power cut in the middle of a write leaves a page that is half old and half new",
+}
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
@@ -74,6 +83,22 @@ class PostgresStore(SqlStore):
 
     def is_shared(self) -> bool:
         return True
+
+    def probes(self) -> Sequence[Probe]:
+        return (
+            Probe("fsync", lambda: _switch("fsync", self._setting("fsync")[0])),
+            Probe("full_page_writes", lambda: _switch("full_page_writes", self._setting("full_page_writes")[0])),
+            Probe("synchronous_commit", lambda: _synchronous_commit(*self._setting("synchronous_commit"))),
+            Probe(
+                "unlogged tables", lambda: _unlogged([name for (name,) in self._read(lambda: self._execute(_UNLOGGED))])
+            ),
+        )
+
+    def _setting(self, name: str) -> tuple[str, str]:
+        """A setting as it is in our transactions, and as it is outside of them."""
+        statement = "SELECT setting, reset_val FROM pg_settings WHERE name = ?"
+        ((ours, theirs),) = self._read(lambda: self._execute(statement, (name,)))
+        return ours, theirs
 
     def _connect(self) -> None:
         # No server-side prepared statements: poolers that hand out another server connection lose them.
@@ -140,3 +165,39 @@ class PostgresStore(SqlStore):
                 message, hint=f"let {user} create and write tables: `GRANT CREATE, USAGE ON SCHEMA ...`"
             )
         return RefusedError(message, hint="the message is the server's own")
+
+
+class PostgresSettings(PostgresStore):
+    """Reads the settings of a server, and changes nothing: it neither makes nor looks for tables."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, must_exist=True)
+
+    def _connect_and_check(self) -> None:
+        with self._or_drop():
+            self._connect()
+
+
+def _switch(name: str, value: str) -> Finding:
+    if value == "on":
+        return Finding(name, Severity.FINE, value, "what is committed outlives a power cut")
+    return Finding(name, Severity.BREAKS, value, _LOST[name], f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()")
+
+
+def _synchronous_commit(ours: str, theirs: str) -> Finding:
+    name, fix = "synchronous_commit", "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()"
+    if ours == "off":
+        why = "COMMIT is answered before it is on the disk: a power cut loses decisions"
+        return Finding(name, Severity.BREAKS, ours, why, fix)
+    if theirs == "off":
+        why = "COMMIT is answered before it is on the disk; pakka asks for more in its own transactions, and others may not"
+        return Finding(name, Severity.WARNS, theirs, why, fix)
+    return Finding(name, Severity.FINE, ours, "COMMIT is answered when it is on the disk")
+
+
+def _unlogged(names: list[str]) -> Finding:
+    if not names:
+        return Finding("unlogged tables", Severity.FINE, "none", "tables outlive a crash of the server")
+    why = "the server empties unlogged tables after a crash, and every fence and decision in them is gone"
+    fix = "; ".join(f"ALTER TABLE {name} SET LOGGED" for name in names)
+    return Finding("unlogged tables", Severity.BREAKS, ", ".join(names), why, fix)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pakka.contract.audit import Probe
+from pakka.durability import sqlite_probes
 from pakka.errors import PakkaError, RefusedError, UnavailableError
 from pakka.state._store import SqlStore
 
@@ -58,6 +60,9 @@ class SqliteStore(SqlStore):
 
     def is_shared(self) -> bool:
         return False
+
+    def probes(self) -> Sequence[Probe]:
+        return sqlite_probes(self.path, lambda pragma: self._read(lambda: self._execute(f"PRAGMA {pragma}")[0][0]))
 
     def _connect(self) -> None:
         # Only the first connection may make the file. Later a missing one has been taken away, and a new, empty one in its
@@ -131,6 +136,17 @@ class SqliteStore(SqlStore):
         if code in _PASSING:
             return UnavailableError(message, hint=_PASSING[code].replace("FILE", str(self.path)))
         return RefusedError(message, hint=_LASTING.get(code, "the message is SQLite's own"))
+
+
+class SqliteSettings(SqliteStore):
+    """Reads the settings of a file that is there, and changes nothing: it neither makes nor looks for tables."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, must_exist=True)
+
+    def _connect_and_check(self) -> None:
+        with self._or_drop():
+            self._connect()
 
 
 def _code(error: Exception) -> int:

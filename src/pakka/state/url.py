@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from pakka.contract.audit import Finding
 from pakka.contract.state import StateStore
+from pakka.durability import place_probes
 from pakka.errors import ConfigError
 from pakka.registry import missing_library
-from pakka.state.sqlite import SqliteStore
+from pakka.state.sqlite import SqliteSettings, SqliteStore
 
 _FORMS = "`sqlite:///DIRECTORY/state.db` (four slashes for an absolute path) or `postgresql://USER@HOST:5432/DATABASE`"
 
@@ -24,6 +30,25 @@ def open_store(url: str, *, must_exist: bool = False) -> StateStore:
         except ModuleNotFoundError as error:
             raise missing_library("state store `postgresql://`", error) from error
         return PostgresStore(url, must_exist=must_exist)
+    raise _unknown(url, scheme if separator else "")
+
+
+def settings_of(url: str) -> Sequence[Finding]:
+    """The settings of the state store that `url` names, before it is opened. Nothing is made or changed."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" and separator:
+        path = Path(_path(rest)).absolute()
+        if not path.is_file():
+            return [probe.look() for probe in place_probes(path)]
+        with closing(SqliteSettings(_path(rest))) as store:
+            return [probe.look() for probe in store.probes()]
+    if scheme == "postgresql" and separator:
+        try:
+            from pakka.state.postgres import PostgresSettings
+        except ModuleNotFoundError as error:
+            raise missing_library("state store `postgresql://`", error) from error
+        with closing(PostgresSettings(url)) as server:
+            return [probe.look() for probe in server.probes()]
     raise _unknown(url, scheme if separator else "")
 
 

@@ -1,0 +1,219 @@
+"""A sink or a state store that is weakened while a pipeline runs stops it before the next decision."""
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import psycopg
+import pytest
+
+from pakka import mount
+from pakka.contract.audit import Finding, Probe, Severity
+from pakka.errors import RefusedError, UnavailableError
+from pakka.sinks.files import ParquetSink
+from pakka.sinks.memory import MemorySink, Space
+from pakka.state import open_store, settings_of
+from tests.fixtures import postgres
+from tests.unit.coordinator.stage import Stage
+
+
+@dataclass(frozen=True)
+class WeakeningSink(MemorySink):
+    """A memory sink with a setting that the test turns."""
+
+    setting: ClassVar[Severity] = Severity.FINE
+    is_silent: ClassVar[int] = 0
+    looks: ClassVar[int] = 0
+
+    def probes(self):
+        return (Probe("durable", self.look), Probe("dear", self.look_dearly, is_cheap=False))
+
+    def look(self) -> Finding:
+        WeakeningSink.looks += 1
+        if WeakeningSink.is_silent:
+            WeakeningSink.is_silent -= 1
+            raise OSError("no answer")
+        return Finding("durable", self.setting, str(self.setting), "rows may be lost", "SET durable = on")
+
+    def look_dearly(self) -> Finding:
+        raise AssertionError("not to be read while a pipeline runs")
+
+
+@pytest.fixture
+def sink(monkeypatch) -> WeakeningSink:
+    for name, value in {"setting": Severity.FINE, "is_silent": 0, "looks": 0}.items():
+        monkeypatch.setattr(WeakeningSink, name, value)
+    return WeakeningSink(f"space-{uuid.uuid4()}")
+
+
+def started(stage: Stage, **settings):
+    driver = stage.driver(**settings)
+    driver.start(stage.checkpoint())
+    return driver
+
+
+def rows_of(sink: MemorySink) -> list[int]:
+    return sorted(i for table in Space.named(sink.space).rows for i in table.column("id").to_pylist())
+
+
+def test_a_weakened_sink_stops_the_pipeline_and_nothing_is_decided(sink, monkeypatch):
+    stage = Stage({"refunds": sink})
+    driver = started(stage, probe_every=1)
+    driver.deliver(stage.origin(0), stage.prepare)
+    monkeypatch.setattr(WeakeningSink, "setting", Severity.BREAKS)
+    with pytest.raises(RefusedError) as caught:
+        driver.deliver(stage.origin(1), stage.prepare)
+    assert str(caught.value) == (
+        "pipeline `refunds`: sink `refunds` was weakened while it runs: durable is `breaks`, which was `fine` when the run began; "
+        "rows may be lost; epoch 1 is not decided and nothing of it is visible\n\n"
+        "hint: mend it with `SET durable = on`, then run again: the epoch runs again with the same rows"
+    )
+    assert [d.epoch.number for d in stage.store.read("refunds").open] == [0]
+    assert rows_of(sink) == stage.ids(0)
+
+
+def test_a_mended_sink_gets_the_epoch_again(sink, monkeypatch):
+    stage = Stage({"refunds": sink})
+    driver = started(stage, probe_every=1)
+    monkeypatch.setattr(WeakeningSink, "setting", Severity.BREAKS)
+    with pytest.raises(RefusedError):
+        driver.deliver(stage.origin(0), stage.prepare)
+    monkeypatch.setattr(WeakeningSink, "setting", Severity.FINE)
+    stage.run(1)
+    assert rows_of(sink) == stage.ids(1)
+
+
+def test_settings_are_read_every_so_many_epochs(sink):
+    stage = Stage({"refunds": sink})
+    driver = started(stage, probe_every=3)
+    looks = []
+    for batch in range(7):
+        driver.deliver(stage.origin(batch), stage.prepare)
+        looks.append(WeakeningSink.looks)
+    assert looks == [1, 1, 2, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("severity", [Severity.FINE, Severity.WARNS, Severity.BREAKS])
+def test_what_a_run_begins_with_does_not_stop_it(sink, monkeypatch, severity):
+    monkeypatch.setattr(WeakeningSink, "setting", severity)
+    stage = Stage({"refunds": sink})
+    stage.run(4, stage.driver(probe_every=1))
+    assert rows_of(sink) == stage.ids(4)
+
+
+def test_a_setting_that_cannot_be_read_for_a_moment_is_asked_again(sink, monkeypatch):
+    stage = Stage({"refunds": sink})
+    driver = started(stage, probe_every=1)
+    monkeypatch.setattr(WeakeningSink, "is_silent", 2)
+    driver.deliver(stage.origin(0), stage.prepare)
+    assert rows_of(sink) == stage.ids(0)
+    assert len(stage.waits) == 2
+
+
+def test_a_setting_that_cannot_be_read_at_all_aborts_the_epoch(sink, monkeypatch):
+    stage = Stage({"refunds": sink})
+    driver = started(stage, probe_every=1)
+    monkeypatch.setattr(WeakeningSink, "is_silent", 1000)
+    with pytest.raises(UnavailableError, match="sink `refunds`: its setting durable cannot be read: no answer"):
+        driver.deliver(stage.origin(0), stage.prepare)
+    assert (rows_of(sink), stage.store.read("refunds").open) == ([], ())
+
+
+def test_a_disk_that_is_mounted_anew_without_barriers_stops_the_pipeline(tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda1 / ext4 rw,barrier=1 0 0\n")
+    monkeypatch.setattr(mount, "MOUNTS", mounts)
+    stage = Stage({"refunds": ParquetSink(str(tmp_path / "out"))})
+    driver = started(stage, probe_every=1)
+    driver.deliver(stage.origin(0), stage.prepare)
+    mounts.write_text("/dev/sda1 / ext4 rw,barrier=0 0 0\n")
+    with pytest.raises(RefusedError, match=r"fsync is `barrier=0`, which was `honoured`.*epoch 1 is not decided"):
+        driver.deliver(stage.origin(1), stage.prepare)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["pakka_epoch=0"]
+    assert list((tmp_path / ".out.pakka" / "fence-1").iterdir()) == []
+
+
+WEAKENINGS = {
+    "fsync": ("off", ["ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"]),
+    "full_page_writes": ("off", ["ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()"]),
+    "unlogged tables": ("pakka_epoch", ["ALTER TABLE pakka_epoch SET UNLOGGED"]),
+}
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("setting", WEAKENINGS)
+def test_a_server_that_is_weakened_while_a_pipeline_runs_stops_it(sink, lax_url, setting):
+    value, statements = WEAKENINGS[setting]
+    with closing(open_store(lax_url)) as store:
+        stage = Stage({"refunds": sink}, store)
+        driver = started(stage, probe_every=1)
+        driver.deliver(stage.origin(0), stage.prepare)
+        weaken(lax_url, statements)
+        wait_for(store, setting, value)
+        with pytest.raises(RefusedError, match=f"the state store was weakened while it runs: {setting} is `{value}`"):
+            driver.deliver(stage.origin(1), stage.prepare)
+        assert [d.epoch.number for d in store.read("refunds").open] == [0]
+        assert rows_of(sink) == stage.ids(0)
+        driver.stop()
+
+
+@pytest.mark.postgres
+def test_the_settings_of_a_server_are_read_before_anything_is_made(lax_url):
+    assert [(f.name, f.value, f.severity) for f in settings_of(lax_url)] == [
+        ("fsync", "on", Severity.FINE),
+        ("full_page_writes", "on", Severity.FINE),
+        ("synchronous_commit", "on", Severity.FINE),
+        ("unlogged tables", "none", Severity.FINE),
+    ]
+    weaken(lax_url, ["ALTER ROLE pakka SET synchronous_commit = off"])
+    found = {f.name: f for f in settings_of(lax_url)}
+    assert (found["synchronous_commit"].value, found["synchronous_commit"].severity) == ("off", Severity.WARNS)
+    with psycopg.connect(lax_url) as db:
+        assert db.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'pakka%'").fetchone() == (0,)
+
+
+@pytest.mark.postgres
+def test_a_wrong_password_is_told_without_the_password(lax_url):
+    wrong = lax_url.replace(postgres.PASSWORD, "hunter22")
+    with pytest.raises(UnavailableError, match="password authentication failed") as caught:
+        settings_of(wrong)
+    assert "hunter22" not in str(caught.value)
+
+
+@pytest.fixture
+def lax_url(monkeypatch) -> Iterator[str]:
+    """A server whose durability can be turned off: its settings are not given on its command line, which would win."""
+    binaries = postgres.find_binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server on this machine; `make setup-postgres` installs it")
+    monkeypatch.setattr(postgres, "SETTINGS", {"listen_addresses": "127.0.0.1"})
+    root = Path(tempfile.mkdtemp(prefix="pakka-pg-"))
+    server = postgres.PostgresServer(binaries, root)
+    try:
+        server.create()
+        server.start()
+        yield server.create_database()
+    finally:
+        server.stop()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def weaken(url: str, statements: list[str]) -> None:
+    with psycopg.connect(url, autocommit=True) as db:
+        for statement in statements:
+            db.execute(statement)
+
+
+def wait_for(store, setting: str, value: str) -> None:
+    """A server takes a new setting into use a moment after it was told."""
+    (probe,) = [p for p in store.probes() if p.name == setting]
+    give_up = time.monotonic() + 30
+    while probe.look().value != value:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
