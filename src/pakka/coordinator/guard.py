@@ -42,7 +42,8 @@ def examine(
     finding = story.adoption()
     story.check_sinks(finding.adopt.number if finding.adopt else state.committed, known_sinks)
     done = story.done()
-    if done is not None:
+    # An adopted epoch is newer than every decision, and all sinks were just seen to hold it.
+    if done is not None and finding.adopt is None:
         story.check_sinks(done.epoch.number, done.sinks)
     return finding
 
