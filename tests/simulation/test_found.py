@@ -4,8 +4,13 @@ import uuid
 
 import pytest
 
+from pakka import points
+from pakka.contract.state import Owner
+from pakka.errors import FencedError
+from pakka.model.epoch import Epoch
 from pakka.sinks.memory import MemorySink
 from pakka.testing.simulated import SimulatedSink, World
+from pakka.testing.store import Copy, MemoryStore
 from tests.unit.coordinator.stage import Stage
 
 
@@ -25,3 +30,44 @@ def test_a_state_store_restored_from_a_copy_of_a_running_pipeline_is_brought_up_
     stage.run(8)
     state = stage.store.read("refunds")
     assert (state.committed, state.open) == (8, ())
+
+
+@pytest.fixture
+def disarmed():
+    yield
+    points.arm(None)
+
+
+def test_a_driver_whose_fence_was_given_to_another_by_a_lost_store_settles_nothing(disarmed):
+    """Seed 1571: the store is lost before a sink has seen the fence, so the next driver gets the same one."""
+    world = World()
+    stage = Stage({"lake": SimulatedSink(world)})
+    stage.run(0)
+    other = Owner("other host", 2, 1.0)
+
+    def lose_the_store(point, epoch):
+        if point == "recover.examined":
+            points.arm(None)
+            stage.store.restore(Copy({}, {}))
+            assert stage.store.take_fence("refunds", other, at_least=2).fence == 2
+            # What the other driver has prepared under the same fence is not this one's to abort.
+            stage.prepare(Epoch("refunds", 1, stage.origin(1)), 2)
+
+    points.arm(lose_the_store)
+    with pytest.raises(FencedError, match="no longer names this driver as the owner of fence 2"):
+        stage.run(1)
+    assert len(world.prepared) == stage.slots
+    assert stage.store.read("refunds").owner == other
+
+
+def test_a_driver_that_the_store_knows_no_more_settles_nothing(disarmed):
+    stage = Stage({"lake": SimulatedSink(World())}, MemoryStore())
+
+    def lose_the_store(point, epoch):
+        if point == "recover.examined":
+            stage.store.forget("refunds")
+
+    points.arm(lose_the_store)
+    with pytest.raises(FencedError, match="no longer names this driver"):
+        stage.run(1)
+    assert stage.store.read("refunds") is None

@@ -124,6 +124,9 @@ class Recovery:
         waits = self.retry.waits()
         while True:
             blocked = [s for s in stations if not s.committer.raise_fence()]
+            # A state store that is lost before any sink has seen a fence gives the same fence to the next driver. The sinks
+            # cannot tell the two apart, so the one that the state store does not name must not settle anything.
+            self._check_owner(state.fence)
             reach("recover.raised", state.committed + 1)
             lost = self._commit_open(state, stations)
             reach("recover.committed", state.committed + 1)
@@ -137,6 +140,17 @@ class Recovery:
                     hint=f"see what holds it with `pakka status {self.pipeline}`, then run again",
                 )
             self.sleep(wait)
+
+    def _check_owner(self, fence: int) -> None:
+        now = self.store.read(self.pipeline)
+        if now is not None and now.fence > fence:
+            raise FencedError.of(f"pipeline `{self.pipeline}`", self.pipeline, fence, now.fence)
+        if now is None or (now.fence, now.owner) != (fence, self.owner):
+            raise FencedError(
+                f"pipeline `{self.pipeline}`: state store {self.store.describe()} no longer names this driver as the owner of fence "
+                f"{fence}: it was removed, or replaced by an older copy; nothing was settled",
+                hint="run the pipeline again; the next run compares the state store with the sinks",
+            )
 
     def _commit_open(self, state: PipelineState, stations: tuple[Station, ...]) -> dict[str, tuple[Prepared, ...]]:
         lost: dict[str, tuple[Prepared, ...]] = {}
