@@ -58,6 +58,10 @@ model: setup-model ## check the protocol in docs/protocol, and that its broken f
 compliance: setup ## audit every sink and write docs/reference/sinks.md
 	$(PY) -m pakka.audit.table docs/reference/sinks.md
 
+.PHONY: simulate
+simulate: setup ## run the protocol in a simulated world: SEEDS=n seeds from FIRST=n on, or one with SEED=n
+	@$(PY) -m pakka.testing.simulation $(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --seeds $(or $(SEEDS),5000))
+
 .PHONY: bench
 bench: setup ## ask every speed question at a small size and write docs/performance.md; ARGS names one question
 	@$(PY) -m bench $(or $(ARGS),all --write)

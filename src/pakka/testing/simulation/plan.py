@@ -1,0 +1,94 @@
+"""What a seed makes of a run: the pipeline, the faults that may strike, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+
+class Fault(Enum):
+    """Everything that can go wrong here."""
+
+    CRASH = "driver crashed"
+    FREEZE = "driver frozen, to wake up late"
+    RIVAL = "second driver started beside a running one"
+    UNAVAILABLE = "no connection, nothing sent"
+    LOST_REQUEST = "request lost"
+    LOST_ANSWER = "request done, answer lost"
+    DELAYED = "request done later, no answer"
+    TASK_FAILED = "task failed, and was run again"
+    TASK_FAILED_FOR_GOOD = "task failed for good"
+    TASK_SILENT = "task handed nothing back"
+    TASK_TWIN = "speculative twin prepared too"
+    TASK_LATE = "speculative twin prepared late"
+    RECORD_LOST = "sink lost a prepared record"
+    STORE_LOST = "state store lost"
+    STORE_RESTORED = "state store restored from an older copy"
+    CHECKPOINT_LOST = "checkpoint lost"
+    CHECKPOINT_RESTORED = "checkpoint restored from an older copy"
+    CHECKPOINT_REPLANNED = "batch planned again with other offsets"
+    SINK_RESTORED = "sink restored from an older copy"
+
+
+# How likely each is whenever it could strike: at every switch point of a driver, at every call, at every task, or
+# whenever no driver runs. Rare ones strike at places that come seldom.
+RATES: dict[Fault, float] = {
+    Fault.CRASH: 0.012,
+    Fault.FREEZE: 0.008,
+    Fault.RIVAL: 0.004,
+    Fault.UNAVAILABLE: 0.02,
+    Fault.LOST_REQUEST: 0.02,
+    Fault.LOST_ANSWER: 0.03,
+    Fault.DELAYED: 0.03,
+    Fault.TASK_FAILED: 0.08,
+    Fault.TASK_FAILED_FOR_GOOD: 0.02,
+    Fault.TASK_SILENT: 0.03,
+    Fault.TASK_TWIN: 0.08,
+    Fault.TASK_LATE: 0.06,
+    Fault.RECORD_LOST: 0.002,
+    Fault.STORE_LOST: 0.0015,
+    Fault.STORE_RESTORED: 0.0015,
+    Fault.CHECKPOINT_LOST: 0.08,
+    Fault.CHECKPOINT_RESTORED: 0.12,
+    Fault.CHECKPOINT_REPLANNED: 0.2,
+    Fault.SINK_RESTORED: 0.12,
+}
+
+KINDS = ("aggregated", "spooled", "slotwise")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One pipeline in one world."""
+
+    sinks: tuple[tuple[str, str], ...]
+    """Names and kinds; the last one takes the dead letters if there is more than one."""
+    rows: int
+    batch_most: int
+    slots_most: int
+    sweep_every: int
+    attempts: int
+    """How often the coordinator asks a sink or the store before it gives up."""
+    stay: float
+    rates: dict[Fault, float]
+    faults_most: int
+    drivers_most: int
+
+
+def draw(chance: Random) -> Plan:
+    """The plan of a seed. A fault is possible in about half of the seeds, so that each also strikes without the others."""
+    names = ("lake", "audit", "dead_letters")[: chance.choice((1, 2, 2, 3))]
+    scale = chance.choice((0.3, 1.0, 1.0, 2.5))
+    return Plan(
+        sinks=tuple((name, chance.choice(KINDS)) for name in names),
+        rows=chance.randint(6, 24),
+        batch_most=chance.randint(2, 6),
+        slots_most=chance.randint(1, 3),
+        sweep_every=chance.randint(2, 4),
+        attempts=chance.randint(2, 4),
+        stay=chance.choice((0.5, 0.8, 0.95)),
+        rates={fault: rate * scale for fault, rate in RATES.items() if chance.random() < 0.5},
+        faults_most=chance.randint(1, 12),
+        drivers_most=chance.choice((2, 2, 3)),
+    )
