@@ -7,7 +7,7 @@ Anything else is refused with the command that a person may choose; no epoch is 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pakka.contract.sink import Entry, Ledger
 from pakka.contract.state import Decision, PipelineState
@@ -17,11 +17,10 @@ from pakka.model.epoch import Checkpoint, Epoch, Origin
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What recovery has to know: what to adopt, and which sinks already hold the epoch that runs next."""
+    """What recovery has to know: what to adopt, and the epoch number of Spark's batch 0."""
 
     adopt: Epoch | None = None
     base: int = 0
-    held: Mapping[str, Entry] = field(default_factory=dict)
 
 
 def examine(
@@ -94,7 +93,7 @@ def _examine_new(
     story = _Story(lost, checkpoint, entries)
     story.check_queries()
     story.check_sinks(committed, None)
-    return Finding(_acknowledged(state, checkpoint, base), base, story.held(committed))
+    return Finding(_acknowledged(state, checkpoint, base), base)
 
 
 def _acknowledged(state: PipelineState, checkpoint: Checkpoint | None, base: int) -> Epoch | None:
@@ -181,12 +180,12 @@ class _Story:
         """An acknowledged epoch newer than the state: every sink must vouch for it, then it is adopted."""
         state, checkpoint = self.state, self.checkpoint
         if checkpoint is None or state.is_reset:
-            return Finding(base=state.base, held=self.held(self.newest))
+            return Finding(base=state.base)
         acknowledged = state.base + checkpoint.acknowledged
         if acknowledged <= self.newest:
-            return Finding(base=state.base, held=self.held(self.newest))
+            return Finding(base=state.base)
         self.check_sinks(acknowledged, None)
-        return Finding(_acknowledged(state, checkpoint, state.base), state.base, self.held(acknowledged))
+        return Finding(_acknowledged(state, checkpoint, state.base), state.base)
 
     def done(self) -> Decision | None:
         """The newest open decision that Spark was told is done. Then every sink has committed it, and Spark will not run it
@@ -197,10 +196,6 @@ class _Story:
         acknowledged = self.state.base + self.checkpoint.acknowledged
         decisions = [d for d in self.state.open if d.epoch.number <= acknowledged]
         return max(decisions, key=lambda d: d.epoch.number, default=None)
-
-    def held(self, committed: int) -> dict[str, Entry]:
-        """Sinks that already hold the epoch after `committed`: it was decided by a state store that is gone."""
-        return {s: e for s, e in self.entries.items() if e is not None and e.epoch.number == committed + 1}
 
     def check_sinks(self, committed: int, known: Collection[str] | None) -> None:
         """Every sink must hold `committed`, and nothing newer than what may be under way."""

@@ -177,7 +177,20 @@ class Recovery:
             self.store.settle(self.pipeline, state.fence, state.open[finished - 1].epoch.number)
         reach("recover.entered", state.committed + 1)
         reopened = state.open[-1] if lost else None
-        return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, finding.held)
+        known = [finding.base - 1, state.committed, *(d.epoch.number for d in state.open)]
+        held = _held(stations, max([*known, committed.number] if committed else known) + 1)
+        return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, held)
+
+
+def _held(stations: tuple[Station, ...], epoch: int) -> dict[str, Entry]:
+    """Sinks that already hold this epoch: it was decided by a state store that is gone.
+
+    Asked only once the fence stands in every sink. Up to then an older driver may go on committing the epoch, and what it
+    adds would be delivered a second time.
+    """
+    ledgers = {s.name: s.committer.ledger() for s in stations}
+    entries = {name: ledger.last for name, ledger in ledgers.items() if ledger.keeps_epochs}
+    return {name: entry for name, entry in entries.items() if entry is not None and entry.epoch.number == epoch}
 
 
 def check_fence(store: StateStore, pipeline: str, fence: int) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pakka import points
 from pakka.coordinator.epoch import Harvest
 from pakka.errors import (
     AbortedError,
@@ -16,6 +17,7 @@ from pakka.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
+from pakka.model.id import Binding
 from pakka.model.outcome import Outcome
 from pakka.sinks.memory import MemorySink, Space
 from pakka.testing.crash import POINTS
@@ -341,6 +343,26 @@ def _epoch_of(driver, stage):
     from pakka.model.epoch import Epoch
 
     return Epoch("refunds", 0, stage.origin(0)), driver.fence
+
+
+def test_a_slot_that_an_older_driver_commits_while_the_next_one_recovers_is_not_committed_again(stage, memory, world):
+    """The state store is lost with one slot of two committed, so only the sink knows how much of the epoch there is."""
+    with crash_at("commit.slot", nth=2), pytest.raises(Crash):
+        stage.run(0)
+    decision = stage.store.read("refunds").open[0]
+    stage.store = MemoryStore()
+    old = stage.sinks["slots"].open_committer(Binding("refunds", "slots", "spool"), decision.fence)
+
+    def wake_late(point: str, epoch: int) -> None:
+        if point == "recover.examined":
+            old.commit(decision.epoch, [p for p in decision.prepared if p.slot in world.prepared])
+
+    points.arm(wake_late)
+    try:
+        stage.run(0)
+    finally:
+        points.arm(None)
+    assert_exactly_once(stage, memory, world, 0)
 
 
 def test_litter_of_a_retried_slot_is_swept_at_once(stage, memory, world):
