@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 
 from pakka.contract.sink import EpochCommit
@@ -13,7 +11,7 @@ from pakka.model.prepared import Prepared
 from pakka.testing.contract.moment import Course, Strike
 from pakka.testing.contract.process import Errand, elsewhere
 from pakka.testing.contract.table import Promise, case
-from pakka.testing.contract.trial import SHARES, Decided, Trial, epoch_of, refunds, seen
+from pakka.testing.contract.trial import SHARES, Decided, Trial, as_json, epoch_of, refunds, seen
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 _COMMIT_KILLS, _PREPARE_KILLS = 10, 5
@@ -40,7 +38,7 @@ def a_prepared_of_another_process_commits_here(trial: Trial) -> None:
     """Writers are other processes, on other machines: all that comes back from them is JSON."""
     driver = trial.driver(1)
     answer = elsewhere(Errand.of(trial, 1).prepare, 0, SHARES)
-    records = [Prepared.from_json(json.loads(json.dumps(record))) for record in answer.value]
+    records = [Prepared.from_json(record) for record in answer.value]
     trial.expect(when="after prepare in another process")
     driver.must_commit(0, records, "the commit of what another process prepared", Kind.COMMITTED)
     trial.expect(*_whole(0), when="after the commit of what another process prepared")
@@ -51,8 +49,7 @@ def another_process_commits_a_prepared(trial: Trial) -> None:
     """A new driver on another machine has the pickled sink and the decision's JSON, and nothing else."""
     records, batches = trial.driver(1).prepare(0)
     trial.close()
-    parcel = json.loads(json.dumps([record.to_json() for record in records]))
-    outcome = elsewhere(Errand.of(trial, 1).commit, epoch_of(0).to_json(), parcel).value
+    outcome = elsewhere(Errand.of(trial, 1).commit, epoch_of(0).to_json(), as_json(records)).value
     require(outcome.kind is Kind.COMMITTED, f"another process commits, and is told {outcome.kind.name}")
     trial.expect(*batches, when="after the commit in another process")
     trial.driver(2).must_commit(0, records, "a second commit, here", Kind.ALREADY_COMMITTED)
@@ -147,7 +144,7 @@ class _Killings:
         records, batches = self.driver.prepare(self.epoch)
         errand = Errand.of(self.trial, self.fence)
         self.trial.restart()
-        parcel = [record.to_json() for record in records]
+        parcel = as_json(records)
         answer = elsewhere(
             errand.commit, epoch_of(self.epoch).to_json(), parcel, strike=strike, is_watched=strike is None
         )

@@ -124,11 +124,15 @@ def _expect_ledger(ledger: Ledger, fence: int, last: Entry | None, when: str) ->
     require(ledger.keeps_epochs, "its ledger keeps no epochs")
     require(ledger.fence == fence, f"{when}, the ledger must tell fence {fence}, and tells {ledger.fence}")
     if last is None or ledger.last is None:
-        require(last is ledger.last, f"{when}, the ledger must tell {last}, and tells {ledger.last}")
+        told, true = ("no epoch" if entry is None else _words(entry) for entry in (ledger.last, last))
+        require(told == true, f"{when}, the ledger must tell {true}, and tells {told}")
         return
-    told = (ledger.last.epoch, ledger.last.rows, ledger.last.checksum)
-    true = (last.epoch, last.rows, last.checksum)
+    told, true = _words(ledger.last), _words(last)
     require(told == true, f"{when}, the ledger must tell {true}, and tells {told}")
+
+
+def _words(entry: Entry) -> str:
+    return f"epoch {entry.epoch.number} of {entry.epoch.origin}, {entry.rows} rows, checksum {entry.checksum}"
 
 
 @case(Promise.HONESTY)

@@ -23,7 +23,7 @@ from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Outcome
 from pakka.model.prepared import Prepared
 from pakka.testing.contract.moment import Course, Strike, striking, watching
-from pakka.testing.contract.trial import Trial, commit_epoch, prepare_slot, refunds
+from pakka.testing.contract.trial import Trial, as_json, commit_epoch, prepare_slot, refunds
 from pakka.testing.contract.verdict import Broken
 
 _PATIENCE_S = 120.0
@@ -57,12 +57,12 @@ class Errand:
 
     def prepare(self, epoch: int, shares: Sequence[int]) -> Sequence[Json]:
         """Prepare every slot of an epoch; its records as JSON."""
-        records = []
+        records: list[Prepared] = []
         for number, rows in enumerate(shares):
             batch, slot = refunds(epoch, number, rows), self._slot(epoch, number)
             writer = self.sink.open_writer(self.binding, slot, batch.schema)
-            records.append(prepare_slot(writer, slot, batch).to_json())
-        return records
+            records.append(prepare_slot(writer, slot, batch))
+        return as_json(records)
 
     def die_writing(self, epoch: int, rows: int) -> None:
         """Write some rows, and be killed before the rest of them has come."""

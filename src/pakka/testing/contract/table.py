@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from pakka.errors import PakkaError
 from pakka.testing.contract.harness import Harness
 from pakka.testing.contract.trial import Trial
 from pakka.testing.contract.verdict import Broken
@@ -39,11 +40,14 @@ class Case:
 
     def run(self, harness: Harness) -> None:
         """Put a sink on a fresh place to the test. Raises `Broken`, or `NotApplicable`; returns if the promise is kept."""
-        with Trial(harness) as trial:
-            try:
+        try:
+            with Trial(harness) as trial:
                 self.check(trial)
-            except Broken as broken:
-                raise Broken(f"{self.name}: {broken}") from broken
+        except Broken as broken:
+            raise Broken(f"{self.name}: {broken}") from broken
+        except PakkaError as error:
+            # The case did not ask for one here. Other errors come through as they are: they may be the harness's own.
+            raise Broken(f"{self.name}: the sink raises {type(error).__name__}: {error.message}") from error
 
 
 CASES: dict[str, Case] = {}

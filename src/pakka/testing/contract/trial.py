@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any
 
@@ -85,6 +87,15 @@ def _commit_slot(committer: SlotCommit, epoch: Epoch, record: Prepared) -> Outco
     return told(ask)
 
 
+def as_json(records: Sequence[Prepared]) -> list[Any]:
+    """Records as they cross over to another process: through text."""
+    try:
+        texts = [json.dumps(record.to_json()) for record in records]
+    except (TypeError, ValueError) as error:
+        raise Broken(f"a prepared record cannot be written as JSON: {error}") from error
+    return [json.loads(text) for text in texts]
+
+
 class Trial:
     """One case's sink, and all who have to do with it."""
 
@@ -99,7 +110,9 @@ class Trial:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            self.close()
+            # What went wrong first is what is told: a sink that is broken may not close either.
+            with suppress(Exception) if error is not None else nullcontext():
+                self.close()
         finally:
             self.harness.close()
 

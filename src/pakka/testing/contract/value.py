@@ -87,7 +87,13 @@ def _deliver(trial: Trial, column: Column) -> None:
         raise Broken(f"was stored, and cannot be read back: {type(error).__name__}: {error}") from error
     if wanted != found:
         lost, strange = list((wanted - found).elements()), list((found - wanted).elements())
-        raise Broken(f"{str(lost[:1])[:_SHOWN]} went in, and {str(strange[:1])[:_SHOWN]} came out")
+        raise Broken(f"{_words(lost)} went in, and {_words(strange)} came out")
+
+
+def _words(rows: list[str]) -> str:
+    if not rows:
+        return "nothing"
+    return rows[0] if len(rows[0]) <= _SHOWN else f"{rows[0][:_SHOWN]}... ({len(rows[0])} characters)"
 
 
 def _expect_clean_refusal(trial: Trial, driver: Driver, writer: Writer | None, error: SchemaError) -> None:
