@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.testing.contract.table import Promise, case
-from pakka.testing.contract.trial import Driver, Trial, epoch_of, refunds
+from pakka.testing.contract.trial import Driver, Trial, as_json, epoch_of, refunds
 from pakka.testing.contract.verdict import Broken, require
 
 
@@ -172,8 +171,8 @@ def it_shows_no_secret(trial: Trial) -> None:
         "its target": trial.sink.target(),
         "its guarantee": repr(trial.sink.guarantee()),
         "repr of its committer": repr(driver.committer),
-        "a prepared record": json.dumps([p.to_json() for p in records]),
-        "what is pending": json.dumps([p.to_json() for p in driver.committer.pending()]),
+        "a prepared record": str(as_json(records)),
+        "what is pending": str(as_json(driver.committer.pending())),
         "its ledger": repr(driver.committer.ledger()),
     }
     try:
