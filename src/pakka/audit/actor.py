@@ -77,8 +77,6 @@ _ACTS: dict[str, Callable[..., Any]] = {
 
 def host(module: str, descriptors: Sequence[int]) -> None:
     """Fork an actor for each descriptor, and wait until all of them have ended."""
-    # Ctrl-C reaches the whole group of processes. The audit tidies up, and needs the others for it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(ImportError):
         importlib.import_module(module)
     for mine in descriptors:

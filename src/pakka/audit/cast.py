@@ -25,6 +25,7 @@ CAST = ("prepared", "undecided", "committing", "zombie")
 """The parts: each is a process of its own."""
 
 _ANSWER_S = 60.0
+_END_S = 2.0
 
 
 class Actor:
@@ -99,6 +100,8 @@ class Cast:
             pass_fds=theirs,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            # A group of their own: Ctrl-C is for the audit, which tidies up and ends them.
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         for _, there in ends:
@@ -119,7 +122,8 @@ class Cast:
         for actor in self._actors.values():
             actor.connection.close()
         try:
-            self._host.wait(timeout=5)
+            self._host.wait(timeout=_END_S)
         except subprocess.TimeoutExpired:
-            self._host.kill()
+            # One of them waits for a system that does not answer.
+            os.killpg(self._host.pid, signal.SIGKILL)
             self._host.wait()

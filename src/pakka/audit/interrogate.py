@@ -16,7 +16,7 @@ from pakka.audit.cast import Cast
 from pakka.audit.driver import Driver
 from pakka.audit.report import Answer, Evidence
 from pakka.audit.scratch import Ground
-from pakka.contract.audit import ContractGuarantee
+from pakka.contract.audit import ContractGuarantee, audit_pipeline
 from pakka.contract.sink import EpochCommit
 from pakka.errors import PakkaError, UnavailableError
 from pakka.model.epoch import Epoch, Origin
@@ -129,7 +129,8 @@ def _evidence(stage: Stage, case: Case, can_commit: bool) -> Evidence:
 
 def _plain(stage: Stage, text: str) -> str:
     """An error without the names that are different at each audit."""
-    return text.replace(stage.ground.binding.pipeline, "audit").replace(stage.ground.binding.spool, "spool")
+    token = stage.ground.binding.pipeline.removeprefix(audit_pipeline(""))
+    return text.replace(stage.ground.binding.spool, "spool").replace(f"-{token}", "").replace(token, "")
 
 
 # Isolation.

@@ -96,9 +96,14 @@ class Report:
         return guarantees + [f.name for f in self.findings if f.severity is Severity.BREAKS]
 
     @property
+    def unseen(self) -> Sequence[str]:
+        """Names of guarantees that could not be asked for."""
+        return [str(a.guarantee) for a in self.answers if a.verdict is Verdict.NOT_APPLICABLE]
+
+    @property
     def level(self) -> Level:
         """Exactly-once only if all four were seen to hold, no setting takes one away, and the sink itself promises it."""
-        is_whole = all(a.verdict is Verdict.PASS for a in self.answers) and not self.failed
+        is_whole = not self.failed and not self.unseen
         return Level.EXACTLY_ONCE if is_whole and self.promise.level is Level.EXACTLY_ONCE else Level.AT_LEAST_ONCE
 
     def to_json(self) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def _show(screen: Screen, report: Report) -> None:
 
 
 def _refuse(report: Report, require: str) -> None:
-    missing = list(report.failed) or [f"it promises no more than {report.promise.level}: {report.promise.because}"]
+    missing = list(report.failed) or [f"{guarantee} was not seen" for guarantee in report.unseen]
+    if report.promise.level is not Level(require):
+        missing.append(f"it promises no more than {report.promise.level}: {report.promise.because}")
     mends = [a.mend for a in report.answers if a.mend] + [f.fix for f in report.findings if f.fix]
     raise RefusedError(
         f"{report.target} was seen to be {report.level}, and {require} is required: {'; '.join(missing)}; nothing was left behind",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pakka.contract.audit import AUDIT_ID, audit_pipeline
+from pakka.contract.audit import AUDIT_ID
 from pakka.model.id import Binding
 from pakka.mount import existing
 from pakka.sinks._staging import refusal
@@ -22,11 +22,8 @@ from pakka.sinks.memory import MemorySink, Space
 
 MARK = ".pakka-audit-"
 _CONSOLE_ROWS = 100_000
-
-
-def scratch_binding(token: str) -> Binding:
-    """Whom errors of a scratch area speak of."""
-    return Binding(audit_pipeline(token), "audit", "")
+SCRATCH = Binding("audit", "scratch", "")
+"""Whom errors of a scratch area speak of."""
 
 
 def tokens_in(directory: Path, prefix: str) -> list[str]:
@@ -42,13 +39,12 @@ class _Directory:
     """A scratch area that is a directory."""
 
     root: Path
-    token: str
 
     def make(self) -> None:
         try:
             self.root.mkdir()
         except OSError as error:
-            raise refusal(scratch_binding(self.token), "nothing was made", self.root, error) from error
+            raise refusal(SCRATCH, "nothing was made", self.root, error) from error
 
     def stored(self) -> frozenset[str]:
         return frozenset(os.path.join(place, name) for place, _, names in os.walk(self.root) for name in names)
@@ -59,7 +55,7 @@ class _Directory:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise refusal(scratch_binding(self.token), "it is left behind", self.root, error) from error
+            raise refusal(SCRATCH, "it is left behind", self.root, error) from error
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class FileScratch(_Directory):
     def of(cls, sink: FileSink, token: str) -> FileScratch:
         base, prefix = _beside(sink)
         root = base / f"{prefix}{token}"
-        return cls(root, token, replace(sink, path=str(root / "rows"), partition_by=()))
+        return cls(root, replace(sink, path=str(root / "rows"), partition_by=()))
 
     @staticmethod
     def tokens(sink: FileSink) -> Sequence[str]:
@@ -124,7 +120,7 @@ class ConsoleScratch(_Directory):
     @classmethod
     def of(cls, token: str) -> ConsoleScratch:
         root = Path(tempfile.gettempdir()) / f"pakka-console{MARK}{token}"
-        return cls(root, token, _ConsoleFile(_CONSOLE_ROWS, out=str(root / "terminal")))
+        return cls(root, _ConsoleFile(_CONSOLE_ROWS, out=str(root / "terminal")))
 
     @staticmethod
     def tokens() -> Sequence[str]:

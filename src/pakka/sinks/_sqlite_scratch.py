@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pakka.contract.audit import AUDIT_ID, audit_pipeline
 from pakka.mount import existing
-from pakka.sinks._scratch import MARK, scratch_binding, tokens_in
+from pakka.sinks._scratch import MARK, SCRATCH, tokens_in
 from pakka.sinks._sqlite_column import Place, quoted
 from pakka.sinks._staging import refusal
 from pakka.sinks.sqlite import OWN_TABLES, SqliteSink, told
@@ -44,7 +44,7 @@ class SqliteScratch:
     def tokens(sink: SqliteSink) -> Sequence[str]:
         found = set(tokens_in(existing(Path(sink.path).parent), _prefix(sink)))
         if os.path.isfile(sink.path):
-            with told(_place(sink, "")), closing(_connect(sink.path, "ro")) as db:
+            with told(_place(sink)), closing(_connect(sink.path, "ro")) as db:
                 names = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
                 found |= {name.removeprefix(_PREFIX).removesuffix(_NOTE) for (name,) in names if _is_ours(name)}
         return sorted(token for token in found if not token.endswith(_SIDES[1:]))
@@ -85,7 +85,7 @@ class SqliteScratch:
 
     @property
     def _place(self) -> Place:
-        return _place(self.sink, self.token)
+        return _place(self.sink)
 
     def _put_back(self, db: sqlite3.Connection) -> None:
         if not _is_there(db, f"{self.sink.table}{_NOTE}"):
@@ -122,7 +122,7 @@ class SqliteScratch:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise refusal(scratch_binding(self.token), "it is left behind", path, error) from error
+                raise refusal(SCRATCH, "it is left behind", path, error) from error
 
 
 def _prefix(sink: SqliteSink) -> str:
@@ -133,8 +133,8 @@ def _file_beside(sink: SqliteSink, token: str) -> Path:
     return existing(Path(sink.path).parent) / f"{_prefix(sink)}{token}"
 
 
-def _place(sink: SqliteSink, token: str) -> Place:
-    return Place(scratch_binding(token), sink.path, sink.table)
+def _place(sink: SqliteSink) -> Place:
+    return Place(SCRATCH, sink.path, sink.table)
 
 
 def _is_ours(name: str) -> bool:

@@ -1,0 +1,189 @@
+"""An audit leaves nothing behind, however it ends; and what could not be removed then is removed by the next."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pakka.audit import scratch
+from pakka.audit.run import audit
+from pakka.audit.scratch import ground_of
+from pakka.errors import SinkError, UsageError
+from pakka.sinks.files import ParquetSink
+from pakka.sinks.spooled import SpooledSink
+from pakka.sinks.sqlite import SqliteSink
+from tests.audit.slow import MARK
+from tests.docs.pages import ROOT
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch) -> Path:
+    """A temporary directory of one's own, so that what is left in it is seen."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield place
+    tempfile.tempdir = None
+
+
+@pytest.fixture
+def database(tmp_path) -> Path:
+    path = tmp_path / "out" / "refunds.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE refunds (id TEXT)")
+    return path
+
+
+def contents(path: Path) -> tuple:
+    """All that a database holds, and how it keeps its journal."""
+    with closing(sqlite3.connect(path)) as db:
+        tables = db.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        return tables, db.execute("PRAGMA journal_mode").fetchone()
+
+
+def names_in(*places: Path) -> list[str]:
+    return sorted(p.name for place in places for p in place.iterdir())
+
+
+def slow_audit(database: Path, mark: Path) -> subprocess.Popen:
+    """An audit that is in the middle of a commit."""
+    environment = {**os.environ, MARK: str(mark), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.audit.slow", f"sqlite:///{database}"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < give_up
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_audit_leaves_the_database_as_it_was(database, tmp_path, temporary, number):
+    before = contents(database)
+    process = slow_audit(database, tmp_path / "mark")
+    process.send_signal(number)
+    out, told = process.communicate(timeout=60)
+    assert (process.returncode, out, told.strip()) == (130, "", "interrupted")
+    assert contents(database) == before
+    assert names_in(database.parent, temporary) == ["refunds.db"]
+
+
+@pytest.mark.faults
+def test_what_a_killed_audit_has_left_is_removed_by_the_next(database, tmp_path, temporary):
+    before = contents(database)
+    process = slow_audit(database, tmp_path / "mark")
+    process.kill()
+    process.communicate(timeout=60)
+    assert contents(database) != before
+    assert names_in(temporary) != []
+    with ground_of(SqliteSink(str(database), "refunds")):
+        pass
+    assert contents(database) == before
+    assert names_in(database.parent, temporary) == ["refunds.db"]
+
+
+def test_a_scratch_area_of_an_audit_that_runs_is_left_alone(database):
+    with ground_of(SqliteSink(str(database), "refunds")):
+        during = contents(database)
+        scratch._sweep(SqliteSink(str(database), "refunds"))
+        assert contents(database) == during
+
+
+@pytest.mark.parametrize(("age_s", "is_old"), [(0, False), (3600, True)])
+def test_one_of_another_machine_is_left_alone_until_it_is_old(monkeypatch, age_s, is_old):
+    token = scratch._new_token()
+    now = time.time() + age_s
+    monkeypatch.setattr(scratch.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(scratch.time, "time", lambda: now)
+    assert scratch._is_abandoned(token) is is_old
+
+
+def test_a_table_with_a_like_name_is_nobody_elses_to_remove(database):
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("CREATE TABLE pakka_audit_of_mine_before (id TEXT)")
+    before = contents(database)
+    with ground_of(SqliteSink(str(database), "refunds")):
+        pass
+    assert contents(database) == before
+
+
+def test_the_fence_and_the_ledger_of_a_pipeline_in_the_same_file_stay(database):
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("CREATE TABLE pakka_fence (pipeline TEXT, sink TEXT, fence INTEGER, PRIMARY KEY (pipeline, sink))")
+        db.execute("INSERT INTO pakka_fence VALUES ('refunds', 'book', 7)")
+        db.commit()
+        before = contents(database)
+        assert audit(SqliteSink(str(database), "refunds"), "sqlite").failed == []
+        assert contents(database) == before
+        assert db.execute("SELECT * FROM pakka_fence").fetchall() == [("refunds", "book", 7)]
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path, temporary):
+    (tmp_path / "out").mkdir()
+    assert audit(SqliteSink(str(tmp_path / "out" / "new" / "refunds.db"), "refunds"), "sqlite").failed == []
+    assert names_in(tmp_path / "out", temporary) == []
+
+
+@pytest.mark.parametrize("place", ["out/refunds", "out/new/refunds"])
+def test_an_output_is_left_as_it_was(tmp_path, temporary, place):
+    (tmp_path / "out" / "refunds").mkdir(parents=True)
+    assert audit(ParquetSink(str(tmp_path / place)), "parquet").failed == []
+    assert names_in(tmp_path / "out", temporary) == ["refunds"]
+
+
+def test_a_place_without_rights_is_an_error_and_no_verdict(tmp_path, temporary, monkeypatch):
+    def denied(self, *_, **__):
+        if ".pakka-audit-" in self.name:
+            raise PermissionError(13, "Permission denied", str(self))
+        return mkdir(self)
+
+    mkdir = Path.mkdir
+    monkeypatch.setattr(Path, "mkdir", denied)
+    with pytest.raises(SinkError, match=r"Permission denied; nothing was made") as caught:
+        audit(ParquetSink(str(tmp_path / "refunds")), "parquet")
+    assert "uid" in caught.value.hint
+    assert names_in(temporary) == []
+
+
+def test_a_file_that_is_no_database_is_an_error_and_is_left_as_it_was(tmp_path, temporary):
+    (tmp_path / "plain.txt").write_text("no database at all, but long enough to be looked at as one" * 20)
+    before = (tmp_path / "plain.txt").read_bytes()
+    with pytest.raises(SinkError, match="file is not a database"):
+        audit(SqliteSink(str(tmp_path / "plain.txt"), "refunds"), "sqlite")
+    assert (tmp_path / "plain.txt").read_bytes() == before
+    assert names_in(temporary) == []
+
+
+def test_a_sink_that_cannot_be_audited_says_what_to_implement():
+    class PlainSink(SpooledSink):
+        def target(self):
+            return "nowhere"
+
+        def open_applier(self, binding):
+            raise AssertionError("not to be opened")
+
+    with pytest.raises(UsageError) as caught, ground_of(PlainSink()):
+        pass
+    assert str(caught.value) == (
+        "PlainSink cannot be audited: it does not say how to make a scratch area\n\n"
+        "hint: give it `scratch(token)` and `scratch_tokens()` of `pakka.contract.audit.Auditable`"
+    )
+
+
+def test_a_scratch_area_that_vanished_meanwhile_is_fine(tmp_path):
+    (tmp_path / "refunds").mkdir()
+    with ground_of(ParquetSink(str(tmp_path / "refunds"))) as ground:
+        shutil.rmtree(ground.scratch.root)
+    assert names_in(tmp_path) == ["refunds", "temporary"]
