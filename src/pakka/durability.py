@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from pakka.contract.audit import Finding, Probe, Severity
@@ -28,6 +29,17 @@ def place_probes(path: Path) -> tuple[Probe, ...]:
         Probe("file system", lambda: _file_system(mount_of(path))),
         Probe("fsync", lambda: _fsync(mount_of(path))),
     )
+
+
+@dataclass(frozen=True)
+class Spool:
+    """The spool as something whose settings can be read: spooled sinks are no more durable than it is."""
+
+    path: str
+
+    def probes(self) -> tuple[Probe, ...]:
+        place = Path(self.path)
+        return (*place_probes(place), rename_probe(place))
 
 
 def rename_probe(path: Path) -> Probe:

@@ -44,6 +44,34 @@ def test_a_cheating_twin_fails_the_guarantee_that_it_breaks(tmp_path, cheat):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sink_without_a_commit_is_asked_only_what_it_can_answer(tmp_path):
+    report = audit(BookSink(str(tmp_path / "book.db"), "has no commit"), "book")
+    assert {a.guarantee: a.verdict for a in report.answers} == {
+        G.ISOLATION: Verdict.FAIL,
+        G.SEPARATION: Verdict.NOT_APPLICABLE,
+        G.IDEMPOTENCE: Verdict.NOT_APPLICABLE,
+        G.REJECTION: Verdict.NOT_APPLICABLE,
+    }
+    assert report.unseen == [str(G.SEPARATION), str(G.IDEMPOTENCE), str(G.REJECTION)]
+
+
+def test_a_sink_that_ends_its_process_fails_where_it_does(tmp_path):
+    report = audit(BookSink(str(tmp_path / "book.db"), "ends its process"), "book")
+    assert failed(report) == {G.SEPARATION, G.IDEMPOTENCE, G.REJECTION}
+    seen = {e.seen for a in report.answers for e in a.evidence if not e.holds}
+    assert seen == {"it raised RuntimeError: its process has ended by itself"}
+
+
+def test_a_sink_that_cannot_be_sent_to_another_process_fails(tmp_path):
+    class LocalSink(BookSink):
+        pass
+
+    report = audit(LocalSink(str(tmp_path / "book.db")), "book")
+    assert failed(report) == {G.SEPARATION, G.IDEMPOTENCE, G.REJECTION}
+    assert "local object" in next(e.seen for a in report.answers for e in a.evidence if not e.holds)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_naive_webhook_keeps_only_what_the_record_keeps_for_it():
     receiver = FakeReceiver()
     try:

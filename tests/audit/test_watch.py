@@ -15,9 +15,12 @@ import pytest
 
 from pakka import mount
 from pakka.contract.audit import Finding, Probe, Severity
+from pakka.contract.pipeline import Pipeline
+from pakka.coordinator.watch import spool_of
 from pakka.errors import RefusedError, UnavailableError
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.memory import MemorySink, Space
+from pakka.sources.rate import RateSource
 from pakka.state import open_store, settings_of
 from tests.fixtures import postgres
 from tests.unit.coordinator.stage import Stage
@@ -137,6 +140,24 @@ def test_a_disk_that_is_mounted_anew_without_barriers_stops_the_pipeline(tmp_pat
         driver.deliver(stage.origin(1), stage.prepare)
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["pakka_epoch=0"]
     assert list((tmp_path / ".out.pakka" / "fence-1").iterdir()) == []
+
+
+def test_a_spool_that_loses_what_is_synced_stops_the_pipeline(sink, tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("overlay / overlay rw 0 0\n")
+    monkeypatch.setattr(mount, "MOUNTS", mounts)
+    stage = Stage({"refunds": sink})
+    pipeline = Pipeline("refunds", RateSource(10), {"refunds": sink}, spool=str(tmp_path / "spool"))
+    driver = started(stage, probe_every=1, probing=spool_of(pipeline))
+    driver.deliver(stage.origin(0), stage.prepare)
+    mounts.write_text("overlay / overlay rw,volatile 0 0\n")
+    with pytest.raises(RefusedError, match="the spool was weakened while it runs: fsync is `volatile`"):
+        driver.deliver(stage.origin(1), stage.prepare)
+
+
+def test_a_pipeline_whose_sinks_do_not_spool_has_no_spool_to_watch(tmp_path):
+    sinks = {"refunds": ParquetSink(str(tmp_path / "out"))}
+    assert spool_of(Pipeline("refunds", RateSource(10), sinks)) == {}
 
 
 WEAKENINGS = {

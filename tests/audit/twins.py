@@ -1,7 +1,9 @@
 """An honest sink over staging tables of a SQLite file, and its cheating twins: each breaks one thing, in every process."""
 
 import json
+import os
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -39,7 +41,9 @@ class BookSink:
     def open_writer(self, binding, slot, schema) -> "BookWriter":
         return BookWriter(self, slot)
 
-    def open_committer(self, binding, fence) -> "BookCommitter":
+    def open_committer(self, binding, fence) -> "Settling":
+        if self.cheat == "has no commit":
+            return WriterOnly(self, fence)
         return BookCommitter(self, fence)
 
     def scratch(self, token: str) -> "BookScratch":
@@ -72,10 +76,12 @@ class BookWriter:
         self.ids += batch.column(AUDIT_ID).to_pylist()
 
     def prepare(self, checksum: str) -> Prepared:
+        if self.sink.cheat == "ends its process" and sys.argv[0].endswith("actor.py"):
+            os._exit(1)
         record = Prepared(self.slot, len(self.ids), checksum)
         row = (str(self.slot), json.dumps(self.ids), json.dumps(record.to_json()))
         with self.sink.transaction(self.slot.fence) as db:
-            if self.sink.cheat == "shows rows at prepare":
+            if self.sink.cheat in ("shows rows at prepare", "has no commit"):
                 db.executemany("INSERT INTO book VALUES (?)", [(i,) for i in self.ids])
             if self.sink.cheat == "accepts a used id":
                 db.execute("INSERT OR REPLACE INTO staged VALUES (?, ?, ?)", row)
@@ -89,7 +95,9 @@ class BookWriter:
         pass
 
 
-class BookCommitter:
+class Settling:
+    """What every committer can: fence, abort, pending, ledger."""
+
     def __init__(self, sink: BookSink, fence: int) -> None:
         self.sink = sink
         self.fence = fence
@@ -100,30 +108,6 @@ class BookCommitter:
             if self.sink.cheat == "forgets prepared rows on restart":
                 db.execute("UPDATE staged SET rows = '[]'")
         return True
-
-    def commit_epoch(self, epoch, prepared) -> Outcome:
-        names = [str(p.slot) for p in prepared]
-        with self.sink.transaction(self.fence) as db:
-            known = db.execute("SELECT 1 FROM ledger WHERE epoch >= ?", (epoch.number,)).fetchone()
-            if known and self.sink.cheat == "second commit raises":
-                raise SinkError("committed before")
-            if known and self.sink.cheat != "second commit duplicates":
-                return ALREADY_COMMITTED
-            for name in names:
-                found = db.execute("SELECT rows FROM staged WHERE slot = ?", (name,)).fetchone()
-                if found is None:
-                    return Outcome.refused(f"{name} is gone")
-                for i in json.loads(found[0]):
-                    db.execute("INSERT INTO book VALUES (?)", (i,))
-                    if self.sink.cheat == "commits row by row":
-                        db.execute("COMMIT")
-                        db.execute("BEGIN IMMEDIATE")
-            entry = Entry(epoch, sum(p.rows for p in prepared), add_checksums(p.checksum for p in prepared))
-            row = (epoch.number, json.dumps([entry.rows, entry.checksum]), json.dumps(names))
-            db.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", row)
-            if self.sink.cheat != "second commit duplicates":
-                db.executemany("DELETE FROM staged WHERE slot = ?", [(n,) for n in names])
-        return COMMITTED
 
     def abort(self, prepared) -> None:
         with self.sink.transaction(self.fence) as db:
@@ -156,6 +140,36 @@ class BookCommitter:
 
     def close(self) -> None:
         pass
+
+
+class BookCommitter(Settling):
+    def commit_epoch(self, epoch, prepared) -> Outcome:
+        names = [str(p.slot) for p in prepared]
+        with self.sink.transaction(self.fence) as db:
+            known = db.execute("SELECT 1 FROM ledger WHERE epoch >= ?", (epoch.number,)).fetchone()
+            if known and self.sink.cheat == "second commit raises":
+                raise SinkError("committed before")
+            if known and self.sink.cheat != "second commit duplicates":
+                return ALREADY_COMMITTED
+            for name in names:
+                found = db.execute("SELECT rows FROM staged WHERE slot = ?", (name,)).fetchone()
+                if found is None:
+                    return Outcome.refused(f"{name} is gone")
+                for i in json.loads(found[0]):
+                    db.execute("INSERT INTO book VALUES (?)", (i,))
+                    if self.sink.cheat == "commits row by row":
+                        db.execute("COMMIT")
+                        db.execute("BEGIN IMMEDIATE")
+            entry = Entry(epoch, sum(p.rows for p in prepared), add_checksums(p.checksum for p in prepared))
+            row = (epoch.number, json.dumps([entry.rows, entry.checksum]), json.dumps(names))
+            db.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", row)
+            if self.sink.cheat != "second commit duplicates":
+                db.executemany("DELETE FROM staged WHERE slot = ?", [(n,) for n in names])
+        return COMMITTED
+
+
+class WriterOnly(Settling):
+    """Its writers show rows at once, and there is nothing to commit."""
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,12 @@ def test_builds_get_junit(pakka, audited):
     assert failure.text.startswith("failed: commit twice: a reader sees <6> rows\nmend: a ledger row")
 
 
+def test_what_xml_cannot_write_does_not_break_the_build(pakka, audited):
+    audited(True, True, True, True, findings=(Finding("name", Severity.FINE, "a\x00b\ufffe", "why"),))
+    suite = ElementTree.fromstring(pakka("audit", "memory:", "--format", "junit").stdout.encode())
+    assert suite[-1].find("system-out").text == "fine: a?b?: why"
+
+
 def test_pages_get_markdown(pakka, audited):
     audited(True, True, False, True, findings=(BAD,))
     lines = pakka("audit", "memory:", "--format", "markdown").stdout.splitlines()

@@ -106,6 +106,9 @@ def test_programs_get_all_of_it(pakka, refunds, current_directory):
     assert [(s["of"], s["name"], s["value"], s["severity"]) for s in told["settings"]] == [
         ("the state store", "file system", "ext4", "fine"),
         ("the state store", "fsync", "honoured", "fine"),
+        ("the spool", "file system", "ext4", "fine"),
+        ("the spool", "fsync", "honoured", "fine"),
+        ("the spool", "rename", "ext4", "fine"),
     ]
     assert told["parts"][0] == {
         "name": "source",
@@ -124,7 +127,7 @@ def test_a_setting_that_breaks_the_guarantee_is_a_part_that_is_missing(pakka, re
     assert result.exit_code == 0
     assert result.stdout.startswith("pipeline `refunds` is at-least-once\n")
     assert f"{WEAK}  NO     it is libeatmydata: libeatmydata answers every fsync without doing it" in result.stdout
-    assert result.stdout.endswith(f"to mend it:\n  {WEAK}: unset LD_PRELOAD\n")
+    assert result.stdout.endswith(f"to mend it:\n  {WEAK}: unset LD_PRELOAD\n  fsync of the spool: unset LD_PRELOAD\n")
     refused = pakka("check", "refunds.yaml", "--require", "exactly-once")
     assert refused.exit_code == 1
     assert (
@@ -139,6 +142,8 @@ def test_a_setting_worth_knowing_is_a_note(pakka, refunds, current_directory):
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "pipeline `refunds` is exactly-once")
     assert result.stderr == (
         "note: the state store: file system is tmpfs: rows outlive the process, and are gone when the machine stops "
+        "(choose a path on a disk)\n"
+        "note: the spool: file system is tmpfs: rows outlive the process, and are gone when the machine stops "
         "(choose a path on a disk)\n"
     )
 

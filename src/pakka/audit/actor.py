@@ -34,15 +34,14 @@ def _play(connection: Connection) -> None:
     while True:
         try:
             name, *args = connection.recv()
-        except EOFError:
-            return
-        try:
             if name == "open":
                 driver = Driver.begin(*args)
                 answer: Any = None
             else:
                 assert driver is not None
                 answer = _ACTS[name](driver, *args)
+        except EOFError:
+            return
         except PakkaError as error:
             answer = error
         except Exception as error:  # a sink's own error may not survive the way; its words do
@@ -86,12 +85,9 @@ def host(module: str, descriptors: Sequence[int]) -> None:
                     if other != mine:
                         os.close(other)
                 _play(Connection(mine))
-            except EOFError:
+            finally:
+                # Not the end of the program, which would wait for the other actors: the end of this one.
                 os._exit(0)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
     for descriptor in descriptors:
         os.close(descriptor)
     while True:

@@ -35,11 +35,21 @@ class Actor:
         self.connection = connection
         self._pid: int | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        return self._pid is not None
+
     def begin(self, sink: Sink, binding: Binding, fence: int) -> None:
         """Open a driver there, under a fence that it raises."""
         # What is not installed, such as a sink beside the pipeline file, is found as it is found here.
         self.connection.send(sys.path)
-        self._pid = self._answer()
+        try:
+            self._pid = self._answer()
+        except (EOFError, BrokenPipeError):
+            raise UnavailableError(
+                "the processes of the audit could not be started; the scratch area is removed",
+                hint="see what `python -m pakka.audit.actor pakka.sinks` says",
+            ) from None
         self._ask("open", sink, binding, fence)
 
     def prepare(self, epoch: Epoch, ids: Sequence[Sequence[str]]) -> list[Prepared]:
@@ -71,7 +81,10 @@ class Actor:
 
     def _ask(self, name: str, *args: Any) -> Any:
         self.connection.send((name, *args))
-        return self._answer()
+        try:
+            return self._answer()
+        except EOFError:
+            raise RuntimeError("its process has ended by itself") from None
 
     def _answer(self) -> Any:
         if not self.connection.poll(_ANSWER_S):
@@ -100,6 +113,8 @@ class Cast:
             pass_fds=theirs,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            # What goes wrong there comes back as an answer. A traceback could show what the pipeline file hides.
+            stderr=subprocess.DEVNULL,
             # A group of their own: Ctrl-C is for the audit, which tidies up and ends them.
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -119,11 +134,12 @@ class Cast:
 
     def close(self) -> None:
         """Actors end when their connection is closed, and the host when all of them have. Twice is harmless."""
+        has_begun = any(actor.has_begun for actor in self._actors.values())
         for actor in self._actors.values():
             actor.connection.close()
         try:
-            self._host.wait(timeout=_END_S)
+            self._host.wait(timeout=_END_S if has_begun else 0)
         except subprocess.TimeoutExpired:
-            # One of them waits for a system that does not answer.
+            # None of them has been used, or one waits for a system that does not answer.
             os.killpg(self._host.pid, signal.SIGKILL)
             self._host.wait()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as xml
 
 from pakka.audit.report import Answer, Report, Verdict
 from pakka.contract.audit import Finding, Severity
+
+# What XML has no way to write, and an error of a sink may hold.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: Report) -> str:
@@ -22,7 +26,7 @@ def junit(report: Report) -> str:
     )
     suite.extend(cases)
     xml.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(suite, encoding="unicode")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + _UNWRITABLE.sub("?", xml.tostring(suite, encoding="unicode"))
 
 
 def _guarantee_case(answer: Answer) -> xml.Element:

@@ -15,7 +15,7 @@ from pakka.cli.render import Screen
 from pakka.contract.audit import Finding, Probing, Severity
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.assess import assess, require
-from pakka.coordinator.watch import look
+from pakka.coordinator.watch import look, spool_of
 from pakka.errors import RefusedError
 from pakka.model.guarantee import Guarantee, Level, Part
 
@@ -66,10 +66,11 @@ def command(screen: Screen, file: str, require: str | None) -> None:
 def settings_of(pipeline: Pipeline) -> list[Setting]:
     """Every setting of the sinks and of the state store that can weaken the guarantee, as it is now."""
     found = [Setting("the state store", finding) for finding in state.settings_of(pipeline.state)]
-    for name, output in pipeline.outputs.items():
-        if isinstance(output.sink, Probing):
-            subject = f"sink `{name}`"
-            found += [Setting(subject, look(subject, probe)) for probe in output.sink.probes()]
+    subjects: dict[str, object] = {**spool_of(pipeline)}
+    subjects |= {f"sink `{name}`": output.sink for name, output in pipeline.outputs.items()}
+    for subject, probing in subjects.items():
+        if isinstance(probing, Probing):
+            found += [Setting(subject, look(subject, probe)) for probe in probing.probes()]
     return found
 
 

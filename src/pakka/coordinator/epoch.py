@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from pakka.contract.audit import Probing
 from pakka.contract.sink import Sink
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import (
@@ -80,7 +81,9 @@ class Coordinator:
         retry: Retry | None = None,
         sweep_every: int = 100,
         probe_every: int = 20,
+        probing: Mapping[str, Probing] | None = None,
     ) -> None:
+        """`probing` is what else has settings that matter, beside the sinks and the state store."""
         self.pipeline = pipeline
         self.sinks = sinks
         self.store = store
@@ -91,7 +94,8 @@ class Coordinator:
         self.pool = pool
         self.retry = retry or Retry()
         self.sweep_every = sweep_every
-        subjects = {"the state store": store, **{f"sink `{name}`": sink for name, sink in sinks.items()}}
+        subjects: dict[str, object] = {"the state store": store, **(probing or {})}
+        subjects |= {f"sink `{name}`": sink for name, sink in sinks.items()}
         self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep)
         self._run: Recovered | None = None
         self._committed: Epoch | None = None

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pakka.contract.audit import Finding, Probe, Probing, Severity
+from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.retry import Retry
+from pakka.durability import Spool
 from pakka.errors import PakkaError, RefusedError, UnavailableError
+from pakka.model.guarantee import Way
 
 
 @dataclass
@@ -65,6 +68,12 @@ class Watch:
                 if wait is None:
                     raise
             self.sleep(wait)
+
+
+def spool_of(pipeline: Pipeline) -> dict[str, Probing]:
+    """The spool by the words a user knows, if a sink of the pipeline keeps its rows there."""
+    is_used = any(output.sink.guarantee().way is Way.SPOOLED for output in pipeline.outputs.values())
+    return {"the spool": Spool(pipeline.spool_path)} if is_used else {}
 
 
 def look(subject: str, probe: Probe) -> Finding:

@@ -21,6 +21,7 @@ from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
+from pakka.coordinator.watch import spool_of
 from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.event import Delivered, Event, Started
@@ -79,6 +80,7 @@ class Delivery:
             clock=time.time,
             sleep=time.sleep,
             pool=self._pool,
+            probing=spool_of(pipeline),
         )
 
     def start(self, checkpoint: str | None, spark: SparkSession) -> Recovered:
