@@ -104,6 +104,8 @@ class Recovery:
             if seen < state.fence:
                 return state, stations
             close_all(stations)
+            # A newer driver may have raised it meanwhile. Then the pipeline is not ours any more, and is not taken back.
+            check_fence(self.store, self.pipeline, state.fence)
             at_least = seen + 1
 
     def _open(self, fence: int) -> tuple[Station, ...]:

@@ -278,6 +278,23 @@ def test_a_decision_that_was_never_sent_aborts_the_epoch(memory, world):
     assert_exactly_once(stage, memory, world, 0)
 
 
+def test_a_driver_overtaken_while_it_takes_the_fence_does_not_take_it_back(stage, memory, world, monkeypatch):
+    """It finds a higher fence in the sinks, as after a loss of the state store. But here the state store knows whose it is."""
+    take_fence = stage.store.take_fence
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        taken = take_fence(*args)
+        stage.run(0)
+        return taken
+
+    monkeypatch.setattr(stage.store, "take_fence", overtaken)
+    with pytest.raises(FencedError, match="fence 1 lost to fence 2"):
+        stage.driver().start(stage.checkpoint)
+    assert stage.store.read("refunds").fence == 2
+    assert_exactly_once(stage, memory, world, 0)
+
+
 @pytest.mark.parametrize("point", ["begin", "task.prepared", "prepared", "decide.before"])
 def test_a_driver_overtaken_before_its_decision_changes_nothing(stage, memory, world, point):
     old = stage.driver()
