@@ -160,6 +160,19 @@ def test_a_pipeline_whose_sinks_do_not_spool_has_no_spool_to_watch(tmp_path):
     assert spool_of(Pipeline("refunds", RateSource(10), sinks)) == {}
 
 
+def test_a_state_store_whose_connection_stops_to_wait_for_the_disk_stops_the_pipeline(sink, tmp_path):
+    with closing(open_store(f"sqlite:///{tmp_path}/state.db")) as store:
+        stage = Stage({"refunds": sink}, store)
+        driver = started(stage, probe_every=2)
+        driver.deliver(stage.origin(0), stage.prepare)
+        store._execute("PRAGMA synchronous = NORMAL")
+        with pytest.raises(RefusedError, match=r"synchronous is `normal`, which was `full`.*epoch 1 is not decided"):
+            driver.deliver(stage.origin(1), stage.prepare)
+        assert [d.epoch.number for d in store.read("refunds").open] == [0]
+        driver.stop()
+    assert rows_of(sink) == stage.ids(0)
+
+
 WEAKENINGS = {
     "fsync": ("off", ["ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"]),
     "full_page_writes": ("off", ["ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()"]),

@@ -24,9 +24,6 @@ WORTH_KNOWING = Finding("journal_mode", Severity.WARNS, "delete", "readers wait"
 class FakeCast:
     """Stands for the processes of an audit that is not run."""
 
-    def __init__(self, module):
-        self.module = module
-
     def __enter__(self):
         return self
 

@@ -1,7 +1,7 @@
 """The other processes of an audit: drivers that are killed, and one that wakes up too late.
 
-`python -m pakka.audit.actor MODULE FD...` imports what drivers need once, the sink's module too, and then forks one actor for
-each file descriptor, which costs milliseconds where an interpreter costs a third of a second. An actor has nothing of its own at that point: no
+`python -m pakka.audit.actor FD...` imports what drivers need once, then the sink's module, whose name comes on stdin, and forks
+one actor for each file descriptor, which costs milliseconds where an interpreter costs a third of a second. An actor has nothing of its own at that point: no
 connection, no sink. It is told what to do over its descriptor, does it, and ends when the other end is closed.
 """
 
@@ -74,10 +74,10 @@ _ACTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def host(module: str, descriptors: Sequence[int]) -> None:
+def host(descriptors: Sequence[int]) -> None:
     """Fork an actor for each descriptor, and wait until all of them have ended."""
     with suppress(ImportError):
-        importlib.import_module(module)
+        importlib.import_module(sys.stdin.readline().strip() or __name__)
     for mine in descriptors:
         if os.fork() == 0:
             try:
@@ -98,4 +98,4 @@ def host(module: str, descriptors: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    host(sys.argv[1], [int(word) for word in sys.argv[2:]])
+    host([int(word) for word in sys.argv[1:]])

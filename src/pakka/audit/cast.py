@@ -6,11 +6,13 @@ Imports no Arrow, so that the processes can be started before this one has spent
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
@@ -48,7 +50,7 @@ class Actor:
         except (EOFError, BrokenPipeError):
             raise UnavailableError(
                 "the processes of the audit could not be started; the scratch area is removed",
-                hint="see what `python -m pakka.audit.actor pakka.sinks` says",
+                hint="see what `python -m pakka.audit.actor` says",
             ) from None
         self._ask("open", sink, binding, fence)
 
@@ -104,14 +106,15 @@ class Actor:
 class Cast:
     """All actors of one audit. Started early, because their imports take time that can be used for something else."""
 
-    def __init__(self, module: str) -> None:
-        """`module` is the sink's. One that cannot be imported yet is left to the actors, who know where it is."""
+    def __init__(self) -> None:
         ends = [socket.socketpair() for _ in CAST]
         theirs = [there.fileno() for _, there in ends]
+        # Nobody writes to it. All of them hold its other end, so that it ends when the last of them does.
+        self._life, held = os.pipe()
         self._host = subprocess.Popen(
-            [sys.executable, "-m", "pakka.audit.actor", module, *map(str, theirs)],
-            pass_fds=theirs,
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "pakka.audit.actor", *map(str, theirs)],
+            pass_fds=[*theirs, held],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             # What goes wrong there comes back as an answer. A traceback could show what the pipeline file hides.
             stderr=subprocess.DEVNULL,
@@ -119,9 +122,17 @@ class Cast:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
+        os.close(held)
         for _, there in ends:
             there.close()
         self._actors = {name: Actor(Connection(here.detach())) for name, (here, _) in zip(CAST, ends, strict=True)}
+
+    def rehearse(self, sink: Sink) -> None:
+        """Have the sink's module imported once for all actors. One that is not found is left to them: they know the path."""
+        assert self._host.stdin is not None
+        with suppress(BrokenPipeError):  # the host is gone, and the first actor that is asked for will say so
+            self._host.stdin.write(type(sink).__module__.encode() + b"\n")
+            self._host.stdin.close()
 
     def __getitem__(self, name: str) -> Actor:
         return self._actors[name]
@@ -134,12 +145,17 @@ class Cast:
 
     def close(self) -> None:
         """Actors end when their connection is closed, and the host when all of them have. Twice is harmless."""
+        if self._life < 0:
+            return
         has_begun = any(actor.has_begun for actor in self._actors.values())
         for actor in self._actors.values():
             actor.connection.close()
-        try:
-            self._host.wait(timeout=_END_S if has_begun else 0)
-        except subprocess.TimeoutExpired:
+        assert self._host.stdin is not None
+        self._host.stdin.close()
+        are_gone, _, _ = select.select([self._life], [], [], _END_S if has_begun else 0)
+        if not are_gone:
             # None of them has been used, or one waits for a system that does not answer.
             os.killpg(self._host.pid, signal.SIGKILL)
-            self._host.wait()
+        self._host.wait()
+        os.close(self._life)
+        self._life = -1

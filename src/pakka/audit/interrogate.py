@@ -27,6 +27,9 @@ Ids = list[list[str]]
 """The ids of an epoch's rows, by slot."""
 
 
+_LOOK_S = 0.0005
+
+
 class Broken(Exception):
     """A case was lost; its words say what was seen."""
 
@@ -357,7 +360,7 @@ def _watching(stage: Stage) -> Iterator[list[int]]:
 
     def look() -> None:
         try:
-            while not is_over.is_set():
+            while not is_over.wait(_LOOK_S):
                 seen.append(sum(stage.visible().values()))
         except Exception as error:
             trouble.append(error)

@@ -23,7 +23,8 @@ def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
     A cast that is given was started earlier, to save time; it is used up.
     """
     began = time.monotonic()
-    with cast or Cast(type(sink).__module__) as actors, ground_of(sink) as ground:
+    with cast or Cast() as actors, ground_of(sink) as ground:
+        actors.rehearse(sink)
         answers, findings = interrogate(ground, actors), findings_of(ground.scratch.sink)
     return Report(
         sink.target(),

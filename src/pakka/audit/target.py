@@ -42,12 +42,6 @@ def kind_of(text: str) -> str:
     return match[1] if match else _DIRECTORY
 
 
-def module_of(text: str) -> str:
-    """The module of the sink, as far as it is known before anything is imported; else an empty one."""
-    built_in = "" if is_pipeline_file(text) else registry.SINKS.get(kind_of(text), "")
-    return built_in.partition(":")[0] or "pakka.sinks"
-
-
 def find(text: str, load: Callable[[str], Pipeline]) -> Target:
     """The sink that `text` means. Nothing is opened yet."""
     if is_pipeline_file(text):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from pakka.audit.cast import Cast
-from pakka.audit.target import find, module_of
 from pakka.cli.option import load, tells
 from pakka.cli.render import Screen
 from pakka.errors import RefusedError
@@ -44,10 +43,11 @@ def command(screen: Screen, target: str, form: str, require: str | None) -> int:
     """
     screen.is_json = screen.is_json or form == "json"
     # The processes of the audit import Arrow while this one does.
-    with Cast(module_of(target)) as cast:
-        found = find(target, lambda path: load(path, screen))
+    with Cast() as cast:
         from pakka.audit.run import audit
+        from pakka.audit.target import find
 
+        found = find(target, lambda path: load(path, screen))
         report = audit(found.sink, found.kind, cast)
     _tell(screen, report, form)
     if require is not None and report.level is not Level(require):

@@ -29,7 +29,7 @@ from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Outcome
 from pakka.model.prepared import Prepared
 
 _ANSWER_S = 10.0
-_WORK_S = 0.001
+_WORK_S = 0.002
 
 
 class FakeReceiver:
