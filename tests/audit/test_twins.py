@@ -15,6 +15,7 @@ TWINS = {
     "loses the last batch": {G.ISOLATION, G.SEPARATION, G.IDEMPOTENCE, G.REJECTION},
     "forgets prepared rows on restart": {G.SEPARATION},
     "second commit duplicates": {G.IDEMPOTENCE, G.REJECTION},
+    "commits a slot twice": {G.IDEMPOTENCE, G.REJECTION},
     "second commit raises": {G.IDEMPOTENCE, G.REJECTION},
     "second abort raises": {G.IDEMPOTENCE},
     "leaks on abort": {G.SEPARATION, G.IDEMPOTENCE},
@@ -42,6 +43,14 @@ def test_a_cheating_twin_fails_the_guarantee_that_it_breaks(tmp_path, cheat):
     assert report.level is Level.AT_LEAST_ONCE
     assert all(bool(a.failure) == bool(a.mend) == (a.guarantee in TWINS[cheat]) for a in report.answers)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sink_that_commits_slot_by_slot_passes_and_is_told_apart(tmp_path):
+    report = audit(BookSink(str(tmp_path / "book.db"), "slot by slot"), "book")
+    assert [e.seen for a in report.answers for e in a.evidence if not e.holds] == []
+    assert report.answers[0].evidence[1].seen == (
+        "a reader who looked while the epoch was committed saw whole slots; this sink commits slot by slot"
+    )
 
 
 def test_a_sink_without_a_commit_is_asked_only_what_it_can_answer(tmp_path):

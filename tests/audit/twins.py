@@ -44,6 +44,8 @@ class BookSink:
     def open_committer(self, binding, fence) -> "Settling":
         if self.cheat == "has no commit":
             return WriterOnly(self, fence)
+        if "slot" in self.cheat:
+            return SlotCommitter(self, fence)
         return BookCommitter(self, fence)
 
     def scratch(self, token: str) -> "BookScratch":
@@ -165,6 +167,29 @@ class BookCommitter(Settling):
             db.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", row)
             if self.sink.cheat != "second commit duplicates":
                 db.executemany("DELETE FROM staged WHERE slot = ?", [(n,) for n in names])
+        return COMMITTED
+
+
+class SlotCommitter(Settling):
+    """Commits slot by slot, each in a transaction of its own: honest, unless it forgets which slots it has committed."""
+
+    def commit(self, epoch, prepared) -> list[Outcome]:
+        return [self._commit(epoch, str(record.slot), record) for record in prepared]
+
+    def _commit(self, epoch, name: str, record: Prepared) -> Outcome:
+        with self.sink.transaction(self.fence) as db:
+            row = db.execute("SELECT slots FROM ledger WHERE epoch = ?", (epoch.number,)).fetchone()
+            known = json.loads(row[0]) if row else []
+            numbers = {name.split(".")[-2] for name in known}
+            if str(record.slot.number) in numbers and self.sink.cheat != "commits a slot twice":
+                return ALREADY_COMMITTED
+            found = db.execute("SELECT rows FROM staged WHERE slot = ?", (name,)).fetchone()
+            if found is None:
+                return Outcome.refused(f"{name} is gone")
+            db.executemany("INSERT INTO book VALUES (?)", [(i,) for i in json.loads(found[0])])
+            db.execute("INSERT OR REPLACE INTO ledger VALUES (?, '', ?)", (epoch.number, json.dumps([*known, name])))
+            if self.sink.cheat != "commits a slot twice":
+                db.execute("DELETE FROM staged WHERE slot = ?", (name,))
         return COMMITTED
 
 

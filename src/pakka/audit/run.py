@@ -25,7 +25,8 @@ def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
     began = time.monotonic()
     with cast or Cast() as actors, ground_of(sink) as ground:
         actors.rehearse(sink)
-        answers, findings = interrogate(ground, actors), findings_of(ground.scratch.sink)
+        # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
+        answers, findings = interrogate(ground, actors), findings_of(sink)
     return Report(
         sink.target(),
         kind,
