@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,6 +44,10 @@ class FilesHarness(Shipped):
 
     kind: type[FileSink]
 
+    @property
+    def ending(self) -> str:
+        return self.name
+
     def sink(self):
         return self.kind(str(self.place / "out" / "rows"))
 
@@ -51,7 +56,7 @@ class FilesHarness(Shipped):
         return [str(p.relative_to(staging)) for p in staging.glob("fence-*/*")]
 
     def rows(self, schema):
-        files = sorted((self.place / "out" / "rows").rglob(f"*.{self.name}"))
+        files = sorted((self.place / "out" / "rows").rglob(f"*.{self.ending}"))
         return [row for path in files for row in self.read(path, schema)]
 
     def read(self, path: Path, schema: pa.Schema) -> list[dict]:
@@ -66,6 +71,20 @@ class ParquetHarness(FilesHarness):
         table = pq.ParquetFile(path).read()
         assert table.schema.names == schema.names
         return table.to_pylist()
+
+
+class PartitionedHarness(ParquetHarness):
+    """Parquet with a column in the names of its directories, as Hive and Spark lay it out."""
+
+    name = "partitioned"
+    ending = "parquet"
+
+    def sink(self):
+        return ParquetSink(str(self.place / "out" / "rows"), partition_by=("merchant",))
+
+    def read(self, path, schema):
+        column, _, value = path.parent.name.partition("=")
+        return [{**row, column: unquote(value)} for row in pq.ParquetFile(path).read().to_pylist()]
 
 
 class JsonHarness(FilesHarness):
@@ -194,6 +213,7 @@ HARNESSES: dict[str, type[Shipped]] = {
     for harness in (
         MemoryHarness,
         ParquetHarness,
+        PartitionedHarness,
         JsonHarness,
         CsvHarness,
         SqliteHarness,

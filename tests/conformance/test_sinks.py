@@ -8,6 +8,8 @@ from pakka.testing.contract import CASES, Golden, Promise
 from tests.conformance import harnesses
 from tests.conformance.harnesses import GOLDEN, HARNESSES
 
+_VALUES = [name for name, case in CASES.items() if case.promise is Promise.VALUES]
+
 
 class TestMemory(SinkContract):
     harness = harnesses.MemoryHarness
@@ -28,6 +30,14 @@ class TestParquet(SinkContract):
     harness = harnesses.ParquetHarness
 
 
+class TestPartitioned(SinkContract):
+    harness = harnesses.PartitionedHarness
+    waivers = tuple(
+        Waiver(case, "it is partitioned by a column that these rows do not have, and says just that")
+        for case in _VALUES
+    )
+
+
 class TestJson(SinkContract):
     harness = harnesses.JsonHarness
 
@@ -44,7 +54,7 @@ class TestGuide(SinkContract):
     harness = harnesses.GuideHarness
     waivers = tuple(
         Waiver(case, "its table has three columns, and the page leaves it to `open_encoder` to refuse other rows")
-        for case in (c.name for c in CASES.values() if c.promise is Promise.VALUES)
+        for case in _VALUES
     )
 
 
@@ -70,7 +80,7 @@ class TestConsole(SinkContract):
     )
 
 
-CONTRACTS = [TestMemory, TestParquet, TestJson, TestCsv, TestSqlite, TestGuide, TestConsole]
+CONTRACTS = [TestMemory, TestParquet, TestPartitioned, TestJson, TestCsv, TestSqlite, TestGuide, TestConsole]
 
 
 @pytest.mark.parametrize("name", SINKS)
@@ -81,6 +91,22 @@ def test_a_registered_sink_has_a_harness(name):
 @pytest.mark.parametrize("name", HARNESSES)
 def test_a_harness_is_run_by_a_contract(name):
     assert [c for c in CONTRACTS if c.harness is HARNESSES[name]], f"no SinkContract runs the harness of `{name}`"
+
+
+PROMISES = {
+    "memory": "exactly-once, spooled",
+    "parquet": "exactly-once, published",
+    "json": "exactly-once, published",
+    "csv": "exactly-once, published",
+    "sqlite": "exactly-once, spooled",
+    "console": "at-least-once, spooled",
+}
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_a_sink_declares_what_the_docs_say_of_it(name, tmp_path):
+    guarantee = HARNESSES[name](tmp_path).sink().guarantee()
+    assert f"{guarantee.level}, {guarantee.way.value}" == PROMISES[name]
 
 
 @pytest.mark.parametrize("name", HARNESSES)

@@ -18,7 +18,7 @@ from pakka.contract.sink import Sink
 from pakka.errors import FencedError
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
-from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Kind
+from pakka.model.outcome import COMMITTED, Kind
 from pakka.model.prepared import Prepared
 from pakka.sinks import _spool
 from pakka.sinks.spooled import SpooledCommitter
@@ -100,15 +100,6 @@ def die() -> None:
 
 
 # --- What every spooled sink with a ledger must pass, and a broken one must not.
-
-
-def check_commit_twice_leaves_one_copy(site: Site) -> None:
-    driver = site.driver(1)
-    records = site.prepare(0, 1)
-    assert driver.commit_epoch(epoch(0), records) == COMMITTED
-    assert driver.commit_epoch(epoch(0), records) == ALREADY_COMMITTED
-    assert site.driver(2).commit_epoch(epoch(0), records) == ALREADY_COMMITTED
-    assert site.read() == expected(0)
 
 
 def check_an_older_fence_changes_nothing(site: Site) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pakka.errors import ConfigError, FencedError, SinkError
+from pakka.errors import ConfigError
 from pakka.model.guarantee import Level
-from pakka.model.id import Slot
-from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Kind
+from pakka.model.outcome import COMMITTED, Kind
 from pakka.sinks.console import ConsoleApplier, ConsoleSink
 from pakka.sinks.spooled import Token
 from tests.unit.sinks.spooled_kit import Died, Site, die, epoch, striking
@@ -86,17 +85,6 @@ def test_it_is_shown_at_the_commit_and_not_before(site, capsys):
     assert site.staged() == []
 
 
-def test_a_finished_epoch_is_not_shown_again_by_the_next_driver(site, capsys):
-    records = site.prepare(0, 1) if site.driver(1) else []
-    site.sink.open_committer(site.binding, 1).commit_epoch(epoch(0), records)
-    capsys.readouterr()
-    heir = site.driver(2)
-    assert heir.commit_epoch(epoch(0), records) == ALREADY_COMMITTED
-    assert capsys.readouterr().out == ""
-    with pytest.raises(SinkError, match="is committed"):
-        heir.abort(records)
-
-
 def test_a_crash_after_it_was_shown_shows_it_twice_and_never_loses_it(site, capsys):
     driver = site.driver(1)
     records = site.prepare(0, 1)
@@ -115,19 +103,6 @@ def test_it_has_no_ledger_and_says_why_it_is_at_least_once(site):
     assert site.sink.target() == "standard output"
 
 
-def test_an_older_driver_shows_nothing(site, capsys):
-    old = site.driver(1)
-    records = site.prepare(0, 1)
-    site.driver(2)
-    with pytest.raises(FencedError):
-        old.commit_epoch(epoch(0), records)
-    with pytest.raises(FencedError):
-        old.raise_fence()
-    with pytest.raises(FencedError):
-        site.prepare(0, 1, attempt=1)
-    assert capsys.readouterr().out == ""
-
-
 def test_an_epoch_that_nobody_could_read_is_not_done(site, capsys):
     driver = site.driver(1)
     driver.applier.stream = io.StringIO()
@@ -140,21 +115,6 @@ def test_an_epoch_that_nobody_could_read_is_not_done(site, capsys):
     assert len(site.staged()) == 3
 
 
-def test_abort_leaves_nothing(site, capsys):
-    driver = site.driver(1)
-    driver.abort(site.prepare(0, 1))
-    assert site.staged() == []
-    assert capsys.readouterr().out == ""
-
-
 def test_a_negative_number_of_rows_is_refused():
     with pytest.raises(ConfigError):
         ConsoleSink(rows=-1)
-
-
-def test_it_takes_any_slot(site):
-    assert site.driver(1).commit_epoch(epoch(0), []) == COMMITTED
-    slot = Slot("refunds", "audit", 1, 1, 0, 0)
-    assert (
-        site.sink.open_writer(site.binding, slot, pa.schema([("x", pa.list_(pa.int8()))])).prepare("0" * 16).rows == 0
-    )

@@ -14,9 +14,8 @@ from pakka.coordinator.epoch import Coordinator, Harvest
 from pakka.coordinator.retry import Retry
 from pakka.errors import FencedError, SchemaError
 from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
-from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Kind
+from pakka.model.outcome import COMMITTED, Kind
 from pakka.model.prepared import SlotReport
-from pakka.sinks.spooled import SpooledSink
 from pakka.state.sqlite import SqliteStore
 from tests.docs.pages import ROOT, blocks
 from tests.unit.sinks import spooled_kit as kit
@@ -50,15 +49,6 @@ def test_it_is_about_thirty_lines():
     assert len([line for line in classes.splitlines() if line.strip()]) <= 40
 
 
-def test_it_keeps_the_promise_that_its_base_makes_for_it(site):
-    assert isinstance(site.sink, SpooledSink)
-    assert str(site.sink.guarantee().level) == "exactly-once"
-
-
-def test_commit_twice_leaves_one_copy(site):
-    kit.check_commit_twice_leaves_one_copy(site)
-
-
 def test_an_older_fence_changes_nothing(site):
     kit.check_an_older_fence_changes_nothing(site)
 
@@ -69,32 +59,6 @@ def test_a_reader_never_sees_a_part(site, monkeypatch):
 
 def test_death_at_any_statement_leaves_one_copy(site, monkeypatch):
     kit.check_death_at_any_statement_leaves_one_copy(site, monkeypatch)
-
-
-@pytest.mark.parametrize("point", ["commit.apply", "commit.applied"])
-def test_a_crash_in_the_commit_is_finished_by_the_next_driver(site, point):
-    driver = site.driver(1)
-    records = site.prepare(0, 1)
-    with striking(point, die), pytest.raises(Died):
-        driver.commit_epoch(epoch(0), records)
-    driver.close()
-    is_visible = point == "commit.applied"
-    assert site.driver(2).commit_epoch(epoch(0), records) == (ALREADY_COMMITTED if is_visible else COMMITTED)
-    assert site.read() == expected(0)
-    assert site.staged() == []
-
-
-def test_an_epoch_without_rows_enters_the_ledger(site):
-    driver = site.driver(1)
-    assert driver.commit_epoch(epoch(0), []) == COMMITTED
-    assert driver.ledger().last.epoch == epoch(0)
-
-
-def test_an_older_driver_cannot_raise_its_fence_again(site):
-    old = site.driver(1)
-    site.driver(2)
-    with pytest.raises(FencedError):
-        old.raise_fence()
 
 
 def test_a_spool_that_was_touched_rolls_back_all(site, monkeypatch):

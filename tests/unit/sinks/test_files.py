@@ -12,12 +12,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from pakka import points
-from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit, Writer
 from pakka.errors import FencedError, SchemaError, SinkError
-from pakka.model.guarantee import Level, Way
 from pakka.model.id import Binding
 from pakka.model.outcome import Kind
-from pakka.model.prepared import Prepared, add_checksums
 from pakka.sinks.files import CsvSink, JsonSink, ParquetSink
 from tests.unit.sinks.files_kit import (
     READERS,
@@ -63,21 +60,6 @@ def test_pandas_reads_the_directory_and_gains_the_epoch(sink, driver):
     assert frame.groupby(frame["pakka_epoch"].astype(int))["id"].count().to_dict() == {0: 100, 12: 100}
 
 
-def test_commit_twice_leaves_one_copy(sink, driver):
-    prepared = driver.prepare(0, 3)
-    assert driver.commit(0, prepared).kind is Kind.COMMITTED
-    assert driver.commit(0, prepared).kind is Kind.ALREADY_COMMITTED
-    assert ids(sink) == expected_ids(0, 3)
-
-
-def test_an_epoch_that_is_no_longer_the_newest_is_already_committed(sink, driver):
-    first = driver.prepare(0)
-    driver.commit(0, first)
-    driver.deliver(1)
-    assert driver.commit(0, first).kind is Kind.ALREADY_COMMITTED
-    assert ids(sink) == expected_ids(0) + expected_ids(1)
-
-
 def test_a_slot_without_rows_leaves_no_file(sink, driver):
     empty = driver.prepare_slot(0, 1, rows=0)
     assert (empty.rows, empty.detail) == (0, {"files": []})
@@ -96,23 +78,7 @@ def test_an_epoch_without_records_is_entered_in_the_ledger(sink, driver):
     assert ids(sink) == {}
 
 
-def test_a_prepared_record_survives_json(sink, driver):
-    prepared = [Prepared.from_json(json.loads(json.dumps(p.to_json()))) for p in driver.prepare(0, 2)]
-    assert driver.commit(0, prepared).kind is Kind.COMMITTED
-    assert ids(sink) == expected_ids(0, 2)
-
-
 # The ledger
-
-
-def test_the_ledger_tells_the_newest_epoch_and_the_fence(sink, driver):
-    assert (driver.committer.ledger().fence, driver.committer.ledger().last) == (1, None)
-    driver.deliver(9)
-    prepared = driver.prepare(10, 2)
-    driver.commit(10, prepared)
-    entry = Driver(sink, 2, raised=False).committer.ledger().last
-    assert (entry.epoch, entry.rows, entry.slots) == (epoch(10), 200, None)
-    assert entry.checksum == add_checksums(p.checksum for p in prepared)
 
 
 def test_the_manifest_names_what_is_in_the_directory(sink, driver):
@@ -181,61 +147,12 @@ def test_an_epoch_of_another_origin_is_not_taken_for_this_one(sink, driver):
 # Abort
 
 
-def test_abort_leaves_nothing_staged(sink, driver):
-    prepared = driver.prepare(0, 3)
-    driver.committer.abort(prepared)
-    driver.committer.abort(prepared)
-    assert staged(sink) == []
-    assert ids(sink) == {}
-    assert driver.committer.pending() == []
-
-
-def test_what_is_pending_is_enough_to_abort_even_if_it_was_never_prepared(sink, driver):
-    driver.prepare(0, 2)
-    driver.writer(0, 7).write(table().to_batches()[0])
-    pending = driver.committer.pending()
-    assert sorted(p.slot.number for p in pending) == [0, 1, 7]
-    driver.committer.abort(pending)
-    assert staged(sink) == []
-
-
-def test_what_is_committed_cannot_be_aborted(sink, driver):
-    prepared = driver.prepare(0, 2)
-    driver.commit(0, prepared)
-    with pytest.raises(SinkError, match="is committed and cannot be aborted; it stays visible"):
-        driver.committer.abort(prepared)
-    assert ids(sink) == expected_ids(0, 2)
-
-
 def test_a_refused_abort_aborts_none_of_its_records(sink, driver):
     committed, pending = driver.prepare(0), driver.prepare(1)
     driver.commit(0, committed)
     with pytest.raises(SinkError):
         driver.committer.abort([*pending, *committed])
     assert driver.commit(1, pending).kind is Kind.COMMITTED
-
-
-def test_a_losing_attempt_is_never_published(sink, driver):
-    loser = driver.prepare_slot(0, 0, rows=50, attempt=1)
-    winner = driver.prepare_slot(0, 0, attempt=2)
-    driver.commit(0, [winner])
-    assert ids(sink) == expected_ids(0)
-    assert [p.slot for p in driver.committer.pending()] == [loser.slot]
-    driver.committer.abort(driver.committer.pending())
-    assert staged(sink) == []
-    assert ids(sink) == expected_ids(0)
-
-
-def test_a_writer_that_gives_up_leaves_nothing(sink, driver):
-    for stage in ("begun", "written", "prepared"):
-        writer = driver.writer(0)
-        if stage != "begun":
-            writer.write(table().to_batches()[0])
-        if stage == "prepared":
-            writer.prepare("00")
-        writer.discard()
-        writer.discard()
-        assert staged(sink) == []
 
 
 # Records that are lost
@@ -313,21 +230,6 @@ def test_an_older_epoch_that_was_deleted_is_not_made_again(sink, driver):
 
 # Crashes
 
-POINTS = {"commit.move": Kind.COMMITTED, "commit.publish": Kind.COMMITTED, "commit.published": Kind.ALREADY_COMMITTED}
-
-
-@pytest.mark.parametrize("slots", [1, 4])
-@pytest.mark.parametrize("point", POINTS)
-def test_a_commit_that_crashed_is_finished_by_the_next_driver(sink, driver, point, slots):
-    prepared = driver.prepare(0, slots)
-    driver.crash(point, lambda: driver.commit(0, prepared))
-    again = Driver(sink, 2)
-    assert ids(sink) in ({}, expected_ids(0, slots))
-    assert again.commit(0, prepared).kind is POINTS[point]
-    assert ids(sink) == expected_ids(0, slots)
-    assert staged(sink) == []
-    assert again.committer.pending() == []
-
 
 @pytest.mark.parametrize("times", [2, 5])
 def test_a_commit_may_crash_at_every_move_and_every_start(sink, driver, times):
@@ -348,39 +250,7 @@ def test_what_a_crash_after_the_rename_left_is_not_pending_even_without_a_decisi
     assert staged(sink) == []
 
 
-@pytest.mark.parametrize("point", ["task.file.begin", "task.file.batch", "task.file.prepared"])
-def test_a_writer_that_dies_leaves_only_what_can_be_aborted(sink, driver, point):
-    driver.crash(point, lambda: driver.prepare(0, 1))
-    again = Driver(sink, 2)
-    assert ids(sink) == {}
-    assert [p.slot for p in again.committer.pending()] == [driver.slot(0, 0)]
-    again.committer.abort(again.committer.pending())
-    assert staged(sink) == []
-    again.deliver(0)
-    assert ids(sink) == expected_ids(0)
-
-
 # Fences
-
-
-def test_an_old_driver_can_do_nothing_once_the_fence_is_raised(sink, driver):
-    prepared = driver.prepare(0, 2)
-    frozen = driver.writer(1)
-    frozen.write(table().to_batches()[0])
-    new = Driver(sink, 2)
-    with pytest.raises(FencedError):
-        driver.writer(2)
-    with pytest.raises(FencedError):
-        frozen.prepare("00")
-    with pytest.raises(FencedError):
-        driver.commit(0, prepared)
-    with pytest.raises(FencedError):
-        driver.committer.abort(prepared)
-    with pytest.raises(FencedError):
-        driver.committer.raise_fence()
-    assert ids(sink) == {}
-    assert new.commit(0, prepared).kind is Kind.COMMITTED
-    assert ids(sink) == expected_ids(0, 2)
 
 
 def test_an_old_driver_is_refused_even_where_nothing_is_left_to_do(sink, driver):
@@ -432,31 +302,7 @@ def test_a_frozen_writer_with_open_files_cannot_publish(sink, driver, monkeypatc
     assert staged(sink) == []
 
 
-def test_the_id_of_a_committed_attempt_cannot_add_rows(sink, driver):
-    prepared = driver.prepare(0)
-    driver.commit(0, prepared)
-    zombie = driver.prepare(0, rows=50)
-    assert zombie[0].slot == prepared[0].slot
-    assert driver.commit(0, zombie).kind is Kind.ALREADY_COMMITTED
-    assert ids(sink) == expected_ids(0)
-    assert staged(sink) == []
-
-
 # What the sinks are
-
-
-@pytest.mark.parametrize("kind", [ParquetSink, JsonSink, CsvSink])
-def test_a_file_sink_keeps_the_protocols(kind, tmp_path):
-    sink = kind(str(tmp_path / "out"))
-    assert isinstance(sink, Sink)
-    driver = Driver(sink, 1)
-    assert isinstance(driver.committer, Committer)
-    assert isinstance(driver.committer, EpochCommit)
-    assert not isinstance(driver.committer, SlotCommit)
-    assert isinstance(driver.writer(0), Writer)
-    guarantee = sink.guarantee()
-    assert (guarantee.level, guarantee.way) == (Level.EXACTLY_ONCE, Way.PUBLISHED)
-    assert pickle.loads(pickle.dumps(sink)) == sink
 
 
 @pytest.mark.parametrize("kind", [ParquetSink, JsonSink, CsvSink])

@@ -1,11 +1,6 @@
 """The SQLite sink through the life of an epoch, its crashes, and the twins that break a promise."""
 
-import json
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from contextlib import closing
@@ -14,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit, Writer
-from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
+from pakka.errors import ConfigError, SchemaError, SinkError, UnavailableError
 from pakka.model.epoch import Origin
-from pakka.model.guarantee import Level
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Kind
-from pakka.model.prepared import Prepared
 from pakka.sinks import sqlite as module
 from pakka.sinks.sqlite import SqliteApplier, SqliteSink
 from tests.unit.sinks import spooled_kit as kit
@@ -53,17 +45,6 @@ def change(site: Site, *statements: str) -> None:
 # --- The life of an epoch
 
 
-def test_it_keeps_the_shape_of_the_contract(site):
-    slot = Slot("refunds", "audit", 0, 1, 0, 0)
-    driver = site.driver(1)
-    assert isinstance(site.sink, Sink)
-    assert isinstance(site.sink.open_writer(site.binding, slot, SCHEMA), Writer)
-    assert isinstance(driver, Committer)
-    assert isinstance(driver, EpochCommit)
-    assert not isinstance(driver, SlotCommit)
-    assert site.sink.guarantee().level is Level.EXACTLY_ONCE
-
-
 @pytest.mark.parametrize("rows", [(7,), (5, 4, 3), (0, 4, 0)])
 def test_rows_are_invisible_until_the_commit_and_then_all_there(site, rows):
     driver = site.driver(1)
@@ -78,38 +59,11 @@ def test_rows_are_invisible_until_the_commit_and_then_all_there(site, rows):
     assert site.staged() == []
 
 
-def test_epochs_follow_each_other(site):
-    driver = site.driver(1)
-    for number in range(5):
-        assert driver.commit_epoch(epoch(number), site.prepare(number, 1)) == COMMITTED
-    assert site.read() == expected(*range(5))
-
-
-def test_an_epoch_without_records_enters_the_ledger(site):
-    driver = site.driver(1)
-    assert driver.commit_epoch(epoch(0), []) == COMMITTED
-    assert driver.commit_epoch(epoch(0), []) == ALREADY_COMMITTED
-    assert driver.ledger().last.epoch == epoch(0)
-    assert driver.commit_epoch(epoch(1), site.prepare(1, 1, (0, 0))) == COMMITTED
-    assert driver.ledger().last.rows == 0
-
-
 def test_opening_a_committer_changes_nothing(site):
     committer = site.sink.open_committer(site.binding, 1)
     assert (committer.ledger().fence, committer.ledger().last) == (0, None)
     committer.close()
     assert not Path(site.sink.path).exists()
-
-
-def test_a_new_process_can_finish_what_another_prepared(site):
-    site.driver(1).close()
-    records = site.prepare(0, 1)
-    assert site.driver(2).commit_epoch(epoch(0), records) == COMMITTED
-    assert site.read() == expected(0)
-
-
-def test_commit_twice_leaves_one_copy(site):
-    kit.check_commit_twice_leaves_one_copy(site)
 
 
 def test_another_epoch_of_the_same_number_is_never_taken_for_committed(site):
@@ -118,18 +72,6 @@ def test_another_epoch_of_the_same_number_is_never_taken_for_committed(site):
     outcome = driver.commit_epoch(epoch(0, digest="other"), site.prepare(0, 1, attempt=1))
     assert outcome.kind is Kind.RETRY
     assert "its rows are not the same" in outcome.reason
-    assert site.read() == expected(0)
-
-
-def test_abort_leaves_nothing_and_may_be_repeated(site):
-    driver = site.driver(1)
-    records = site.prepare(0, 1)
-    driver.abort(records)
-    driver.abort(records)
-    assert site.staged() == []
-    assert list(driver.pending()) == []
-    assert site.read() == []
-    assert driver.commit_epoch(epoch(0), site.prepare(0, 1, attempt=1)) == COMMITTED
     assert site.read() == expected(0)
 
 
@@ -146,17 +88,6 @@ def test_abort_after_the_commit_is_refused(site):
     with pytest.raises(SinkError, match="is committed"):
         driver.abort(records[:1])
     assert site.read() == expected(0, 1)
-
-
-def test_pending_lists_all_that_is_staged_finished_or_not(site):
-    driver = site.driver(1)
-    records = site.prepare(0, 1)
-    half = site.sink.open_writer(site.binding, Slot("refunds", "audit", 0, 1, 9, 0), SCHEMA)
-    half.write(refunds(0, 10))
-    assert {p.slot for p in driver.pending()} == {p.slot for p in records} | {half.slot}
-    newer = site.driver(2)
-    newer.abort(newer.pending())
-    assert site.staged() == []
 
 
 # --- Crashes
@@ -191,52 +122,6 @@ def test_death_at_any_statement_leaves_one_copy(site, monkeypatch):
     kit.check_death_at_any_statement_leaves_one_copy(site, monkeypatch)
 
 
-CHILD = """
-    import json, os, signal, sys
-    from pakka import points
-    from pakka.sinks import _spool
-    from pakka.sinks.sqlite import SqliteSink
-    from tests.unit.sinks.spooled_kit import Site, epoch
-    from pathlib import Path
-
-    path, db, at = sys.argv[1:]
-    site = Site(SqliteSink(db, "refund_audit"), Path(path), list)
-    driver = site.driver(1)
-    records = site.prepare(0, 1)
-    (site.path / "decision.json").write_text(json.dumps([p.to_json() for p in records]))
-
-    def kill():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def batches(self, original=_spool.SpoolReader.batches):
-        for n, batch in enumerate(original(self)):
-            if n == 3:
-                kill()
-            yield batch
-
-    if at == "batch":
-        _spool.SpoolReader.batches = batches
-    points.arm(lambda point, _: point == at and kill())
-    driver.commit_epoch(epoch(0), records)
-"""
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("at", ["batch", "commit.apply", "commit.applied"])
-def test_a_driver_killed_in_the_commit_leaves_all_or_nothing(site, at):
-    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(site.path), site.sink.path, at]
-    root = Path(__file__).resolve().parents[3]
-    child = subprocess.run(command, cwd=root, timeout=60, check=False)
-    assert child.returncode == -signal.SIGKILL
-    is_visible = at == "commit.applied"
-    assert site.read() == (expected(0) if is_visible else [])
-    records = [Prepared.from_json(p) for p in json.loads((site.path / "decision.json").read_text())]
-    heir = site.driver(2)
-    assert heir.commit_epoch(epoch(0), records) == (ALREADY_COMMITTED if is_visible else COMMITTED)
-    assert site.read() == expected(0)
-    assert site.staged() == []
-
-
 def test_a_commit_without_an_answer_is_unknown_and_the_ledger_tells(site, monkeypatch):
     driver = site.driver(1)
     records = site.prepare(0, 1)
@@ -261,24 +146,6 @@ class Deaf(sqlite3.Connection):
 
 
 # --- Fences
-
-
-def test_an_older_fence_can_neither_prepare_nor_commit_nor_abort(site):
-    old = site.driver(1)
-    records = site.prepare(0, 1)
-    new = site.driver(2)
-    with pytest.raises(FencedError):
-        site.prepare(0, 1, attempt=1)
-    with pytest.raises(FencedError):
-        old.commit_epoch(epoch(0), records)
-    with pytest.raises(FencedError):
-        old.abort(records)
-    with pytest.raises(FencedError):
-        old.raise_fence()
-    assert site.read() == []
-    assert new.ledger().fence == 2
-    assert new.commit_epoch(epoch(0), records) == COMMITTED
-    assert site.read() == expected(0)
 
 
 def test_an_older_fence_overtaken_in_its_commit_changes_nothing(site):
@@ -358,17 +225,6 @@ class Piecemeal(SqliteApplier):
             return self._enter(db, token)
 
 
-class Forgetful(SqliteApplier):
-    """Takes any epoch, whether or not the ledger has it, and says afterwards that it has none."""
-
-    def ledger(self):
-        return super().ledger()[0], ""
-
-    def _enter(self, db, token):
-        db.execute("DELETE FROM pakka_ledger")
-        return super()._enter(db, token)
-
-
 def twin_of(tmp_path: Path, applier: type[SqliteApplier]) -> Site:
     class Twin(SqliteSink):
         def open_applier(self, binding: Binding) -> SqliteApplier:
@@ -390,11 +246,6 @@ def test_a_fence_that_is_not_checked_with_the_rows_is_caught(tmp_path):
 def test_rows_committed_piece_by_piece_are_caught(tmp_path, monkeypatch):
     with pytest.raises(AssertionError):
         kit.check_a_reader_never_sees_a_part(twin_of(tmp_path, Piecemeal), monkeypatch)
-
-
-def test_a_sink_that_forgets_is_caught(tmp_path):
-    with pytest.raises(AssertionError):
-        kit.check_commit_twice_leaves_one_copy(twin_of(tmp_path, Forgetful))
 
 
 # --- The spool at the commit
