@@ -53,7 +53,7 @@ def _setting_case(finding: Finding) -> xml.Element:
 
 def markdown(report: Report) -> str:
     """Two tables: the guarantees with their evidence, and the settings."""
-    lines = [f"## {report.target}", "", f"Audited as {report.level}.", ""]
+    lines = [f"## {report.target}", "", f"It {report.verdict}.", ""]
     lines += table(
         ["guarantee", "verdict", "what was done", "what was seen"],
         [[str(a.guarantee), str(a.verdict), e.done, e.seen] for a in report.answers for e in a.evidence],

@@ -101,10 +101,17 @@ class Report:
         return [str(a.guarantee) for a in self.answers if a.verdict is Verdict.NOT_APPLICABLE]
 
     @property
-    def level(self) -> Level:
-        """Exactly-once only if all four were seen to hold, no setting takes one away, and the sink itself promises it."""
-        is_whole = not self.failed and not self.unseen
-        return Level.EXACTLY_ONCE if is_whole and self.promise.level is Level.EXACTLY_ONCE else Level.AT_LEAST_ONCE
+    def is_exactly_once(self) -> bool:
+        """All four were seen to hold, no setting takes one away, and the sink itself promises it.
+
+        There is no word for what is less: whether rows may come twice or be lost depends on what failed.
+        """
+        return not self.failed and not self.unseen and self.promise.level is Level.EXACTLY_ONCE
+
+    @property
+    def verdict(self) -> str:
+        """The report in a few words."""
+        return f"was {'' if self.is_exactly_once else 'not '}seen to be exactly-once"
 
     def to_json(self) -> dict[str, Any]:
         answers = [
@@ -126,7 +133,7 @@ class Report:
                 "way": self.promise.way.value,
                 "because": self.promise.because,
             },
-            "level": str(self.level),
+            "is_exactly_once": self.is_exactly_once,
             "failed": list(self.failed),
             "guarantees": answers,
             "settings": findings,

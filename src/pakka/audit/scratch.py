@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -22,7 +23,8 @@ from pakka.errors import UsageError
 from pakka.model.id import Binding
 
 _OLD_S = 15 * 60
-_TOKEN = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})_([0-9a-f]+)")
+_TOKEN = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})_([0-9a-f]+)_([0-9a-f]+)")
+_numbers = itertools.count()
 _SPOOL = "pakka-audit-spool-"
 
 
@@ -64,15 +66,15 @@ def ground_of(sink: Sink) -> Iterator[Ground]:
 
 
 def _new_token() -> str:
-    """When, where and by which process: enough to tell later whether the audit is still running."""
-    return f"{int(time.time()):08x}_{_host():08x}_{os.getpid():x}"
+    """When, where, by which process, and the how manyth: enough to tell later whether the audit is still running."""
+    return f"{int(time.time()):08x}_{_host():08x}_{os.getpid():x}_{next(_numbers):x}"
 
 
 def _is_abandoned(token: str) -> bool:
     match = _TOKEN.fullmatch(token)
     if match is None:
         return False
-    at, host, pid = (int(part, 16) for part in match.groups())
+    at, host, pid, _ = (int(part, 16) for part in match.groups())
     if host == _host() and not _is_alive(pid):
         return True
     return time.time() - at > _OLD_S

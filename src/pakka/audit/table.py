@@ -58,9 +58,14 @@ def _made(name: str, place: Path) -> Sink:
 def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
     """The whole page."""
     made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    head = ["sink", "way", *map(str, ContractGuarantee), "seen to be"]
+    head = ["sink", "way", *map(str, ContractGuarantee), "exactly-once"]
     rows = [
-        [name, report.promise.way.value, *(str(a.verdict) for a in report.answers), str(report.level)]
+        [
+            name,
+            report.promise.way.value,
+            *(str(a.verdict) for a in report.answers),
+            "yes" if report.is_exactly_once else "NO",
+        ]
         for name, report in audited
     ]
     lines = [

@@ -50,8 +50,8 @@ def command(screen: Screen, target: str, form: str, require: str | None) -> int:
         found = find(target, lambda path: load(path, screen))
         report = audit(found.sink, found.kind, cast)
     _tell(screen, report, form)
-    if require is not None and report.level is not Level(require):
-        _refuse(report, require)
+    if require is not None and not report.is_exactly_once:
+        _refuse(report)
     return 1 if report.failed else 0
 
 
@@ -69,7 +69,7 @@ def _tell(screen: Screen, report: Report, form: str) -> None:
 
 
 def _show(screen: Screen, report: Report) -> None:
-    screen.say(f"{report.target} was seen to be {report.level}, in {report.took_s:.2f} s\n")
+    screen.say(f"{report.target} {report.verdict}, in {report.took_s:.2f} s\n")
     rows = [
         [str(a.guarantee) if n == 0 else "", str(a.verdict) if n == 0 else "", e.done, e.seen]
         for a in report.answers
@@ -85,12 +85,12 @@ def _show(screen: Screen, report: Report) -> None:
         screen.table(["setting", "found", "severity", "why it matters", "what mends it"], settings)
 
 
-def _refuse(report: Report, require: str) -> None:
+def _refuse(report: Report) -> None:
     missing = list(report.failed) or [f"{guarantee} was not seen" for guarantee in report.unseen]
-    if report.promise.level is not Level(require):
+    if report.promise.level is not Level.EXACTLY_ONCE:
         missing.append(f"it promises no more than {report.promise.level}: {report.promise.because}")
     mends = [a.mend for a in report.answers if a.mend] + [f.fix for f in report.findings if f.fix]
     raise RefusedError(
-        f"{report.target} was seen to be {report.level}, and {require} is required: {'; '.join(missing)}; nothing was left behind",
+        f"{report.target} {report.verdict}, which is required: {'; '.join(missing)}; nothing was left behind",
         hint="; ".join(mends) or report.promise.mend,
     )
