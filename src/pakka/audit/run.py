@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import sqlite3
 import time
-from importlib.metadata import version
+
+import pyarrow as pa
 
 from pakka import __version__
 from pakka.audit.cast import Cast
@@ -48,6 +49,6 @@ def versions() -> dict[str, str]:
     return {
         "pakka": __version__,
         "python": platform.python_version(),
-        "pyarrow": version("pyarrow"),
+        "pyarrow": pa.__version__,
         "sqlite": sqlite3.sqlite_version,
     }

@@ -56,16 +56,14 @@ def command(screen: Screen, target: str, form: str, require: str | None) -> int:
 
 
 def _tell(screen: Screen, report: Report, form: str) -> None:
-    from pakka.audit.render import junit, markdown
-
     if screen.is_json:
         screen.say_json(report.to_json())
-    elif form == "junit":
-        screen.say(junit(report))
-    elif form == "markdown":
-        screen.say(markdown(report))
-    else:
+    elif form == "table":
         _show(screen, report)
+    else:
+        from pakka.audit import render
+
+        screen.say(render.junit(report) if form == "junit" else render.markdown(report))
 
 
 def _show(screen: Screen, report: Report) -> None:
