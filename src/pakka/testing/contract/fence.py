@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
-from pakka.contract.state import Owner
+from pakka.contract.state import Owner, PipelineState
 from pakka.coordinator.epoch import Coordinator, Harvest
 from pakka.coordinator.retry import Retry
 from pakka.errors import FencedError, PakkaError
-from pakka.model.epoch import Checkpoint, Count, Epoch
+from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
 from pakka.model.outcome import Kind
 from pakka.model.prepared import SlotReport
 from pakka.testing.contract.moment import Strike, striking, watching
@@ -96,7 +97,7 @@ def an_old_fence_cannot_come_back(trial: Trial) -> None:
 @case(Promise.REJECTION)
 def an_old_fence_cannot_decide(trial: Trial) -> None:
     """Two drivers with a real coordinator: the older one has prepared all, is overtaken, and decides nothing."""
-    store = MemoryStore()
+    store = _BoundedStore()
     with ThreadPoolExecutor(2) as pool:
         old, new = (_coordinator(trial, store, pool) for _ in range(2))
         old.start(Checkpoint("checkpoint"))
@@ -114,6 +115,14 @@ def an_old_fence_cannot_decide(trial: Trial) -> None:
         trial.expect(*(refunds(0, n, rows) for n, rows in enumerate(SHARES)), when="after the newer driver delivered")
         new.stop()
     trial.expect_no_litter("after the newer driver delivered")
+
+
+class _BoundedStore(MemoryStore):
+    """Gives a handful of fences. A driver that finds its own fence in a sink takes a higher one, and would for ever."""
+
+    def take_fence(self, pipeline: str, owner: Owner, at_least: int = 1) -> PipelineState:
+        require(at_least < 10, "a driver only looks at the sink, and finds its own fence raised there")
+        return super().take_fence(pipeline, owner, at_least)
 
 
 def _coordinator(trial: Trial, store: MemoryStore, pool: ThreadPoolExecutor) -> Coordinator:
@@ -234,6 +243,21 @@ def a_used_id_adds_nothing(trial: Trial) -> None:
         heir.committer.abort(heir.committer.pending())
     trial.expect(first, *heir.deliver(1), when="after a zombie, and the next driver's epoch")
     trial.expect_no_litter("after a zombie, and the next driver's epoch")
+
+
+@case(Promise.REJECTION)
+def an_epoch_of_another_origin_is_not_taken_for_this_one(trial: Trial) -> None:
+    """A lost checkpoint counts from 0 again, with other rows: a number alone proves nothing, and is not called committed."""
+    driver = trial.driver(1)
+    batches = driver.deliver(0)
+    records, _ = driver.prepare(0, attempt=1, mark="-other")
+    stranger = replace(epoch_of(0), origin=Origin("query-2", 0, "other offsets"))
+    outcome = driver.commit(stranger, records)
+    require(
+        not outcome.is_final,
+        f"epoch 0 of one origin is committed, and epoch 0 of another is answered {outcome.kind.name}: its rows are lost",
+    )
+    trial.expect(*batches, when="after the commit of another epoch with the same number")
 
 
 @case(Promise.REJECTION)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
 
 from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
@@ -47,6 +50,26 @@ def looking_changes_nothing(trial: Trial) -> None:
     )
     driver.must_commit(0, records, "a commit after somebody has looked")
     trial.expect(*batches, when="after somebody has looked")
+
+
+@case(Promise.HONESTY)
+def a_committer_may_be_called_from_any_thread(trial: Trial) -> None:
+    """Calls come one after another, and not always from the thread that opened the committer."""
+    driver = trial.driver(1)
+    batches: list[pa.RecordBatch] = []
+    for number in range(2):
+        records, rows = driver.prepare(number)
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                thread.submit(driver.must_commit, number, records, "a commit from another thread").result()
+                thread.submit(driver.committer.ledger).result()
+                thread.submit(driver.committer.abort, driver.committer.pending()).result()
+            except Broken:
+                raise
+            except Exception as error:
+                raise Broken(f"a call from another thread raises {type(error).__name__}: {error}") from error
+        batches += rows
+    trial.expect(*batches, when="after commits from two threads")
 
 
 @case(Promise.HONESTY)

@@ -28,8 +28,9 @@ from pakka.testing.contract.verdict import Broken
 
 _PATIENCE_S = 120.0
 _CONTEXT = multiprocessing.get_context("forkserver")
-# pyarrow looks for pandas at the first conversion, which would cost every process half a second of its own.
-_PRELOAD = ["pakka.testing.contract", "pyarrow.pandas_compat", "pandas"]
+# pyarrow looks for pandas at the first conversion, which would cost every process half a second of its own. There is one
+# server a process: it is told here, once, so that tests which need more may tell it otherwise before it starts.
+_CONTEXT.set_forkserver_preload(["pakka.testing.contract", "pyarrow.pandas_compat", "pandas"])
 
 Json = Mapping[str, Any]
 
@@ -93,8 +94,6 @@ def elsewhere(
         parcel = pickle.dumps((work, arguments))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise Broken(f"the sink cannot be sent to another process: {error}") from error
-    # Without effect once the server runs: then it has been set, or another part of the tests has chosen for itself.
-    _CONTEXT.set_forkserver_preload(_PRELOAD)
     ours, theirs = _CONTEXT.Pipe(duplex=False)
     process = _CONTEXT.Process(target=_play, args=(theirs, parcel, strike, is_watched))
     process.start()

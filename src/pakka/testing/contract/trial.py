@@ -66,7 +66,7 @@ def commit_epoch(committer: Committer, epoch: Epoch, prepared: Sequence[Prepared
     """What a sink answers for a whole epoch: the worst of its slots, then the epoch's own."""
     outcome: Outcome | None = None
     if isinstance(committer, SlotCommit):
-        answers = [_commit_slot(committer, epoch, record) for record in prepared]
+        answers = [commit_slot(committer, epoch, record) for record in prepared]
         worst = next((o for o in answers if not o.is_final), None)
         if worst is not None:
             return worst
@@ -79,7 +79,9 @@ def commit_epoch(committer: Committer, epoch: Epoch, prepared: Sequence[Prepared
     return outcome
 
 
-def _commit_slot(committer: SlotCommit, epoch: Epoch, record: Prepared) -> Outcome:
+def commit_slot(committer: SlotCommit, epoch: Epoch, record: Prepared) -> Outcome:
+    """What a sink answers for one slot."""
+
     def ask() -> Outcome:
         (outcome,) = committer.commit(epoch, [record])
         return outcome

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pakka.contract.sink import EpochCommit
+from concurrent.futures import ThreadPoolExecutor
+
+from pakka.contract.sink import EpochCommit, SlotCommit
 from pakka.model.outcome import Kind
 from pakka.testing.contract.moment import visiting, watching
 from pakka.testing.contract.table import Promise, case
-from pakka.testing.contract.trial import SHARES, Trial, epoch_of
+from pakka.testing.contract.trial import SHARES, Trial, commit_slot, epoch_of
 from pakka.testing.contract.verdict import NotApplicable, require
 
 _LOOKS = 60
@@ -54,6 +56,21 @@ def many_writers_commit_as_one(trial: Trial) -> None:
         not parts,
         f"an epoch of {sum(SHARES)} rows is committed beside another, and a reader sees {sorted(parts)} rows in between",
     )
+
+
+@case(Promise.ISOLATION)
+def slots_may_be_committed_side_by_side(trial: Trial) -> None:
+    """The coordinator commits slots from several threads at once; each gets the answer to its own."""
+    driver = trial.driver(1)
+    committer = driver.committer
+    if not isinstance(committer, SlotCommit):
+        raise NotApplicable("it commits whole epochs, one after another")
+    records, batches = driver.prepare(0)
+    with ThreadPoolExecutor(len(records)) as pool:
+        answers = list(pool.map(lambda record: commit_slot(committer, epoch_of(0), record), records))
+    words = [f"{answer.kind.name} {answer.reason}".strip() for answer in answers]
+    require(set(words) == {"COMMITTED"}, f"slots committed side by side must all be COMMITTED, and are {words}")
+    trial.expect(*batches, when="after slots were committed side by side")
 
 
 @case(Promise.ISOLATION)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from pakka.contract.sink import Ledger
@@ -66,6 +67,13 @@ class Narrow(HonestCommitter):
 
     def is_held(self, db: sqlite3.Connection, epoch: Epoch) -> bool:
         return False
+
+
+class Numeric(HonestCommitter):
+    """Goes by the number of an epoch alone, wherever its rows came from."""
+
+    def check_origin(self, db: sqlite3.Connection, epoch: Epoch) -> None:
+        return
 
 
 class Touchy(HonestCommitter):
@@ -351,6 +359,35 @@ class Confused(HonestSlotCommitter):
                 self.drop(db, record)
                 return ALREADY_COMMITTED
         return super()._commit(epoch, record)
+
+
+class Muddled(HonestSlotCommitter):
+    """Keeps the record at hand in one place for all threads."""
+
+    def __init__(self, sink: HonestSink, binding: Binding, fence: int) -> None:
+        super().__init__(sink, binding, fence)
+        self.record: Prepared | None = None
+        self.barrier = threading.Barrier(2)
+
+    def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
+        self.record = record
+        # Two threads meet here if there are two; one that is alone goes on after a moment.
+        with suppress(threading.BrokenBarrierError):
+            self.barrier.wait(timeout=0.2)
+        return super()._commit(epoch, self.record)
+
+
+class Homebound(HonestCommitter):
+    """Works in the thread that opened it, as a connection of `sqlite3` does."""
+
+    def __init__(self, sink: HonestSink, binding: Binding, fence: int) -> None:
+        super().__init__(sink, binding, fence)
+        self.thread = threading.get_ident()
+
+    def check_fence(self, db: sqlite3.Connection) -> None:
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("made in another thread")
+        super().check_fence(db)
 
 
 class Hoarding(HonestCommitter):

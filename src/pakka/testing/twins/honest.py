@@ -203,6 +203,11 @@ class Settler:
         found = db.execute("SELECT state FROM slots WHERE slot = ?", [str(record.slot)]).fetchone()
         return str(found[0]) if found else "gone"
 
+    def check_origin(self, db: sqlite3.Connection, epoch: Epoch) -> None:
+        values = [epoch.number, json.dumps(epoch.to_json())]
+        if db.execute("SELECT 1 FROM ledger WHERE number = ? AND epoch <> ?", values).fetchone():
+            raise SinkError(f"{self.binding}: holds epoch {epoch.number} of another origin; nothing was changed")
+
     def show(self, db: sqlite3.Connection, record: Prepared) -> None:
         slot = [str(record.slot)]
         db.execute("INSERT INTO visible SELECT rows FROM slots WHERE slot = ?", slot)
@@ -232,6 +237,7 @@ class HonestCommitter(Settler):
         return COMMITTED
 
     def is_held(self, db: sqlite3.Connection, epoch: Epoch) -> bool:
+        self.check_origin(db, epoch)
         return db.execute("SELECT 1 FROM ledger WHERE number >= ?", [epoch.number]).fetchone() is not None
 
 
@@ -243,6 +249,7 @@ class HonestSlotCommitter(Settler):
 
     def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
         with self.fenced() as db:
+            self.check_origin(db, epoch)
             values = [epoch.number, epoch.number, record.slot.number]
             if db.execute("SELECT 1 FROM ledger WHERE number > ? OR (number = ? AND slot = ?)", values).fetchone():
                 return ALREADY_COMMITTED

@@ -59,6 +59,7 @@ TWINS: dict[str, Twin] = {
     "hoarding": Twin("keeps a staged copy of what is committed", ("commit_makes_visible_once",), committer=c.Hoarding),
     "piecemeal": Twin("shows part of an epoch", ("many_writers_commit_as_one",), committer=c.Piecemeal),
     "confused": Twin("takes one slot for all of them", ("commit_makes_visible_once",), committer=c.Confused),
+    "muddled": Twin("mixes up slots of several threads", ("slots_may_be_committed_side_by_side",), committer=c.Muddled),
     "picky": Twin("refuses an empty epoch", ("an_empty_slot_and_an_empty_epoch_are_committed",), committer=c.Picky),
     # Idempotence
     "doubling": Twin("second commit doubles", ("commit_twice_leaves_one_copy",), committer=c.Doubling),
@@ -119,6 +120,11 @@ TWINS: dict[str, Twin] = {
     ),
     "meddling": Twin("aborts under an old fence", ("an_old_fence_cannot_abort",), committer=c.Meddling),
     "falling": Twin("lets the fence fall", ("an_old_fence_cannot_come_back",), committer=c.Falling),
+    "numeric": Twin(
+        "takes another epoch of the same number for this one",
+        ("an_epoch_of_another_origin_is_not_taken_for_this_one",),
+        committer=c.Numeric,
+    ),
     "greedy": Twin("commits every attempt", ("a_speculative_twin_leaves_one_copy",), committer=c.Greedy),
     # Honesty
     "unmindful": Twin(
@@ -141,6 +147,9 @@ TWINS: dict[str, Twin] = {
     ),
     "nostalgic": Twin("pending names what is committed", ("pending_tells_the_truth",), committer=c.Nostalgic),
     "pushy": Twin("raises its fence when it is opened", ("looking_changes_nothing",), committer=c.Pushy),
+    "homebound": Twin(
+        "works in one thread only", ("a_committer_may_be_called_from_any_thread",), committer=c.Homebound
+    ),
     "amputated": Twin("has no power to commit", ("it_has_the_shape_of_the_contract",), committer=c.Amputated),
     "loud": Twin("its repr shows a secret", ("it_shows_no_secret",), sink=LoudSink),
     # Values
