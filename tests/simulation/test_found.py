@@ -6,7 +6,7 @@ import pytest
 
 from pakka import points
 from pakka.contract.state import Owner
-from pakka.errors import FencedError
+from pakka.errors import FencedError, RefusedError
 from pakka.model.epoch import Epoch
 from pakka.sinks.memory import MemorySink
 from pakka.testing.simulated import SimulatedSink, World
@@ -71,3 +71,27 @@ def test_a_driver_that_the_store_knows_no_more_settles_nothing(disarmed):
     with pytest.raises(FencedError, match="no longer names this driver"):
         stage.run(1)
     assert stage.store.read("refunds") is None
+
+
+def test_a_slot_lost_twice_does_not_bring_back_the_slot_that_the_sink_holds():
+    """Seed 4162: a decision made beside a held slot names only the other one. When that one was lost, both were decided."""
+    world = World()
+    stage = Stage({"lake": SimulatedSink(world)})
+
+    def lose_slot_1(store_is_lost):
+        def prepare(epoch, fence):
+            harvest = stage.prepare(epoch, fence)
+            world.lose(next(slot for slot in world.prepared if slot.number == 1))
+            return harvest
+
+        with pytest.raises(RefusedError, match="has lost 1 of its prepared records"):
+            stage.run(0, prepare=prepare)
+        if store_is_lost:
+            stage.store.restore(Copy({}, {}))
+
+    lose_slot_1(store_is_lost=True)
+    lose_slot_1(store_is_lost=False)
+    assert [p.slot.number for p in stage.store.read("refunds").open[0].prepared] == [1]
+    stage.run(0)
+    assert sorted(slot.number for slot in world.visible) == [0, 1]
+    assert world.prepared == {}

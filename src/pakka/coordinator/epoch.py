@@ -265,7 +265,7 @@ class Coordinator:
     ) -> tuple[tuple[Prepared, ...], bool]:
         """What to decide, and whether some of what was prepared is left out because sinks already hold it."""
         if redo is not None:
-            return after_loss(redo, self.run.lost, records), True
+            return after_loss(redo, self.run.lost, self.run.held, records), True
         held = {name: entry for name, entry in self.run.held.items() if entry.epoch.number == epoch.number}
         return (beside_held(epoch, held, records), True) if held else (tuple(records), False)
 

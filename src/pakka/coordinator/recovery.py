@@ -180,7 +180,9 @@ class Recovery:
         reach("recover.entered", state.committed + 1)
         reopened = state.open[-1] if lost else None
         known = [finding.base - 1, state.committed, *(d.epoch.number for d in state.open)]
-        held = _held(stations, max([*known, committed.number] if committed else known) + 1)
+        # A reopened epoch runs next, and sinks may hold slots of it that its decision does not name.
+        upcoming = reopened.epoch.number if reopened else max([*known, committed.number] if committed else known) + 1
+        held = _held(stations, upcoming)
         return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, held)
 
 

@@ -29,20 +29,28 @@ class Holding:
 
 
 def after_loss(
-    decision: Decision, lost: Mapping[str, Sequence[Prepared]], records: Sequence[Prepared]
+    decision: Decision, lost: Mapping[str, Sequence[Prepared]], held: Mapping[str, Entry], records: Sequence[Prepared]
 ) -> tuple[Prepared, ...]:
-    """The decision's records with those that a sink has lost replaced by new ones."""
+    """The decision's records with those that a sink has lost replaced by new ones.
+
+    `held` is what sinks hold of the epoch. A decision that was itself made beside held slots names only the others.
+    """
     gone = {p.slot for ps in lost.values() for p in ps}
     kept = tuple(p for p in decision.prepared if p.slot not in gone)
     holdings = {}
     for sink, (rows, checksum) in totals(kept).items():
         slots = {p.slot.number: (p.rows, p.checksum) for p in kept if p.slot.sink == sink} if sink in lost else None
         holdings[sink] = Holding(rows, checksum, slots)
+    held = {s: e for s, e in held.items() if e.epoch == decision.epoch and e.slots is not None}
+    for sink, entry in held.items():
+        named = holdings[sink].slots if sink in holdings else None
+        holdings[sink] = Holding(entry.rows, entry.checksum, {**(named or {}), **(entry.slots or {})})
     _compare(decision.epoch, holdings, records, lacking=min(lost))
     numbers = {(s.sink, s.number) for s in gone}
     # A sink that lost all its records takes whatever slots the new run has, be it more or fewer than before.
     whole = {sink for sink, ps in lost.items() if len(ps) == len(decision.of_sink(sink))}
-    return kept + tuple(p for p in records if p.slot.sink in whole or (p.slot.sink, p.slot.number) in numbers)
+    made = (p for p in records if p.slot.sink in whole or (p.slot.sink, p.slot.number) in numbers)
+    return kept + tuple(p for p in made if p.slot.sink not in held or not _is_in(held[p.slot.sink], p))
 
 
 def beside_held(epoch: Epoch, held: Mapping[str, Entry], records: Sequence[Prepared]) -> tuple[Prepared, ...]:
