@@ -46,27 +46,35 @@ class Size:
     slots: int
     epochs: int
     extra_attempts: int
+    store_losses: int = 0
     is_live: bool = False
     """Also check that every epoch arrives in the end, which costs several times as much."""
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.drivers} drivers",
-            _plural(self.slots, "slot"),
-            _plural(self.epochs, "epoch"),
-            _plural(self.extra_attempts, "extra attempt"),
+        counts = [
+            (self.drivers, "driver", "drivers"),
+            (self.slots, "slot", "slots"),
+            (self.epochs, "epoch", "epochs"),
+            (self.extra_attempts, "extra attempt", "extra attempts"),
+            (self.store_losses, "loss of the state store", "losses of the state store"),
         ]
-        return ", ".join(parts)
+        return ", ".join(f"{count} {one if count == 1 else several}" for count, one, several in counts if count)
 
 
 SIZES = {
     "small": Size(2, 1, 2, 0, is_live=True),
-    "slots": Size(2, 2, 2, 1),
+    "slots": Size(2, 2, 2, 0, is_live=True),
+    "attempts": Size(2, 2, 2, 1),
     "drivers": Size(3, 1, 2, 0),
-    "live": Size(2, 2, 2, 0, is_live=True),
+    "loss": Size(2, 2, 1, 0, store_losses=1),
 }
 BROKEN_SIZE = Size(2, 2, 2, 0)
-LITTER_SIZE = Size(1, 1, 1, 1, is_live=True)
+# Some steps are only missed when an attempt is late, or when the state store is lost.
+BROKEN_SIZES = {
+    "no-sweep": Size(1, 1, 1, 1, is_live=True),
+    "no-owner-check": Size(2, 2, 1, 0, store_losses=1),
+    "held-before-raise": Size(2, 2, 1, 0, store_losses=1),
+}
 
 # What each broken protocol does, and which promise it breaks first. Protocol.tla has them under the same names.
 BROKEN = {
@@ -78,6 +86,14 @@ BROKEN = {
     "no-commit-in-recovery": ("recovery does not commit what is decided", "RecoveryLeavesNoLitter"),
     "no-abort-in-recovery": ("recovery does not abort what is undecided", "RecoveryLeavesNoLitter"),
     "raise-once": ("a sink that cannot raise the fence yet is not asked again", "RecoveryLeavesNoLitter"),
+    "no-owner-check": (
+        "recovery settles without asking the state store again who owns the pipeline",
+        "NothingDecidedIsAborted",
+    ),
+    "held-before-raise": (
+        "what sinks hold of an epoch is read before the fence is raised in them",
+        "NothingIsVisibleTwice",
+    ),
     "replay-unasked": ("a replayed epoch is run again without a look at what is committed", "NobodyIsRefusedInVain"),
     "slots-uncounted": ("the epoch is decided with the slots that happen to have reported", "AggregatedEpochsAreWhole"),
     "commit-before-decide": ("sinks commit, then the decision is written", "NothingUndecidedIsVisible"),
@@ -124,7 +140,7 @@ def cases() -> dict[str, Case]:
     """Every case by name: the true protocol at each size, then the broken ones."""
     found = {name: Case(name, size) for name, size in SIZES.items()}
     for name, (_, expected) in BROKEN.items():
-        found[name] = Case(name, LITTER_SIZE if expected == LIVENESS else BROKEN_SIZE, name, expected)
+        found[name] = Case(name, BROKEN_SIZES.get(name, BROKEN_SIZE), name, expected)
     return found
 
 
@@ -161,6 +177,7 @@ def _config(case: Case) -> str:
         f"  SlotCount = {size.slots}",
         f"  DriverCount = {size.drivers}",
         f"  ExtraAttempts = {size.extra_attempts}",
+        f"  StoreLosses = {size.store_losses}",
         f'  Broken = "{case.broken}"',
         "INVARIANTS",
         *(f"  {name}" for name in INVARIANTS),
@@ -185,10 +202,6 @@ def _java() -> str | None:
     """The Java that Spark would start."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home, "bin")) if home else None)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
 def _row(case: Case, result: Result) -> str:
