@@ -20,6 +20,7 @@ TWINS = {
     "leaks on abort": {G.SEPARATION, G.IDEMPOTENCE},
     "aborts what was committed": {G.IDEMPOTENCE},
     "ignores the fence": {G.REJECTION},
+    "checks the fence too early": {G.REJECTION},
     "accepts a used id": {G.REJECTION},
 }
 
@@ -46,7 +47,7 @@ def test_a_cheating_twin_fails_the_guarantee_that_it_breaks(tmp_path, cheat):
 
 def test_a_sink_that_commits_slot_by_slot_passes_and_is_told_apart(tmp_path):
     report = audit(BookSink(str(tmp_path / "book.db"), "slot by slot"), "book")
-    assert [e.seen for a in report.answers for e in a.evidence if not e.holds] == []
+    assert [e.seen for a in report.answers for e in a.evidence if e.holds is False] == []
     assert report.answers[0].evidence[1].seen == (
         "a reader who looked while the epoch was committed saw whole slots; this sink commits slot by slot"
     )

@@ -235,4 +235,4 @@ def test_a_real_audit_of_a_database_passes_and_starts_no_spark(current_directory
 def test_a_real_audit_of_the_console_fails(pakka):
     result = pakka("audit", "console:", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["failed"] == ["idempotent commit and abort"]
+    assert json.loads(result.stdout)["failed"] == ["idempotent commit and abort", "duplicate-id rejection"]

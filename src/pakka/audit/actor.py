@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from pakka import points
+from pakka.audit.cast import STOPPED
 from pakka.audit.driver import Driver
 from pakka.errors import PakkaError
 from pakka.model.epoch import Epoch
@@ -24,6 +25,8 @@ from pakka.model.prepared import Prepared
 
 # Reached right after the rows of an epoch have become visible, and before anybody is told.
 _VISIBLE = frozenset({"commit.applied", "commit.published"})
+# Reached right before: whatever a sink checks outside of its transaction, it has checked by now.
+_BEFORE = frozenset({"commit.apply", "commit.publish"})
 
 
 def _play(connection: Connection) -> None:
@@ -37,6 +40,9 @@ def _play(connection: Connection) -> None:
             if name == "open":
                 driver = Driver.begin(*args)
                 answer: Any = None
+            elif name == "commit_and_stop":
+                assert driver is not None
+                answer = _commit_and_stop(connection, driver, *args)
             else:
                 assert driver is not None
                 answer = _ACTS[name](driver, *args)
@@ -55,6 +61,20 @@ def _prepare(driver: Driver, epoch: Epoch, ids: Sequence[Sequence[str]]) -> list
 
 def _commit(driver: Driver, epoch: Epoch, records: list[dict[str, Any]]) -> str:
     return driver.commit(epoch, [Prepared.from_json(r) for r in records]).kind.value
+
+
+def _commit_and_stop(connection: Connection, driver: Driver, epoch: Epoch, records: list[dict[str, Any]]) -> str:
+    def strike(point: str, _epoch: int) -> None:
+        if point in _BEFORE:
+            points.arm(None)
+            connection.send(STOPPED)
+            connection.recv()
+
+    points.arm(strike)
+    try:
+        return _commit(driver, epoch, records)
+    finally:
+        points.arm(None)
 
 
 def _commit_and_die(driver: Driver, epoch: Epoch, records: list[dict[str, Any]]) -> None:

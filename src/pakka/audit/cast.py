@@ -23,8 +23,11 @@ from pakka.model.epoch import Epoch
 from pakka.model.id import Binding
 from pakka.model.prepared import Prepared
 
-CAST = ("prepared", "undecided", "committing", "zombie")
+CAST = ("prepared", "undecided", "committing", "zombie", "overtaken")
 """The parts: each is a process of its own."""
+
+STOPPED = "stopped"
+"""What an actor answers from the middle of a commit."""
 
 _ANSWER_S = 60.0
 _END_S = 2.0
@@ -61,6 +64,16 @@ class Actor:
     def commit(self, epoch: Epoch, records: Sequence[Prepared]) -> str:
         """Commit there. The words of the outcome."""
         answer: str = self._ask("commit", epoch, [r.to_json() for r in records])
+        return answer
+
+    def commit_and_stop(self, epoch: Epoch, records: Sequence[Prepared]) -> bool:
+        """Commit there, and stand still right before the rows become visible. False: the sink named no such moment."""
+        answer: str = self._ask("commit_and_stop", epoch, [r.to_json() for r in records])
+        return answer == STOPPED
+
+    def go_on(self) -> str:
+        """Let a commit that stands still go on. The words of its outcome."""
+        answer: str = self._ask("go on")
         return answer
 
     def commit_and_die(self, epoch: Epoch, records: Sequence[Prepared]) -> None:
