@@ -150,4 +150,6 @@ class MemoryScratch:
         return frozenset(str(slot) for slot in Space.named(self.sink.space).committed)
 
     def remove(self) -> None:
-        Space.forget(self.sink.space)
+        space = Space.named(self.sink.space)
+        for kept in (space.rows, space.fences, space.ledger, space.committed):
+            kept.clear()

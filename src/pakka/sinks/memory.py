@@ -43,11 +43,6 @@ class Space:
         """The space of that name in this process; made at first use."""
         return cls._named.setdefault(name, cls())
 
-    @classmethod
-    def forget(cls, name: str) -> None:
-        """Let go of a space and all that is in it."""
-        cls._named.pop(name, None)
-
 
 @dataclass(frozen=True)
 class MemorySink:
@@ -74,11 +69,6 @@ class MemorySink:
 
     def scratch_tokens(self) -> Sequence[str]:
         return ()  # gone with the process that made them
-
-    @classmethod
-    def from_url(cls, url: str) -> MemorySink:
-        """`memory:default`, for an audit."""
-        return cls(url.partition(":")[2] or "default")
 
 
 class MemoryWriter:
