@@ -382,6 +382,32 @@ def test_a_slot_that_an_older_driver_commits_while_the_next_one_recovers_is_not_
     assert_exactly_once(stage, memory, world, 0)
 
 
+def test_a_zombie_that_decides_in_a_restored_state_store_doubles_nothing(stage, memory, world):
+    """The copy is of the zombie's time, so the store takes its decision; its records are long gone, and its epoch is there."""
+    zombie = stage.driver()
+    zombie.start(stage.checkpoint())
+    stage.planned = 0
+    copies = []
+
+    def overtake_and_restore(point: str, epoch: int) -> None:
+        if point == "decide.before" and not copies:
+            copies.append(dict(stage.store.states))
+            newer = stage.driver()
+            newer.start(stage.checkpoint())
+            newer.deliver(stage.origin(0), stage.prepare)
+            stage.store.states, stage.store.rows = copies[0], {}
+
+    points.arm(overtake_and_restore)
+    try:
+        with pytest.raises(FencedError):
+            zombie.deliver(stage.origin(0), stage.prepare)
+    finally:
+        points.arm(None)
+    assert [d.fence for d in stage.store.read("refunds").open] == [1], "the zombie's decision was not taken"
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
 def test_litter_of_a_retried_slot_is_swept_at_once(stage, memory, world):
     def retried(epoch, fence):
         stage.write(epoch, fence, 0)  # an attempt whose report never came back
