@@ -16,7 +16,8 @@ import pytest
 from pakka.audit import scratch
 from pakka.audit.run import audit
 from pakka.audit.scratch import ground_of
-from pakka.errors import SinkError, UsageError
+from pakka.errors import SinkError, UnavailableError, UsageError
+from pakka.sinks import _sqlite_scratch
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.spooled import SpooledSink
 from pakka.sinks.sqlite import SqliteSink
@@ -155,6 +156,28 @@ def test_a_place_without_rights_is_an_error_and_no_verdict(tmp_path, temporary, 
         audit(ParquetSink(str(tmp_path / "refunds")), "parquet")
     assert "uid" in caught.value.hint
     assert names_in(temporary) == []
+
+
+def test_no_right_to_make_the_scratch_table_is_an_error_and_no_verdict(database, temporary, monkeypatch):
+    connect = _sqlite_scratch._connect
+    monkeypatch.setattr(_sqlite_scratch, "_connect", lambda path, mode: connect(path, "ro"))
+    before = contents(database)
+    with pytest.raises(SinkError, match="attempt to write a readonly database; nothing was changed") as caught:
+        audit(SqliteSink(str(database), "refunds"), "sqlite")
+    assert caught.value.hint == "let the user that runs pakka write to the file and to its directory"
+    assert contents(database) == before
+    assert names_in(database.parent, temporary) == ["refunds.db"]
+
+
+def test_a_database_that_somebody_holds_is_an_error_and_no_verdict(database, temporary, monkeypatch):
+    monkeypatch.setattr(_sqlite_scratch, "_TIMEOUT_S", 0.05)
+    before = contents(database)
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="is locked by another process; nothing was changed"):
+            audit(SqliteSink(str(database), "refunds"), "sqlite")
+    assert contents(database) == before
+    assert names_in(database.parent, temporary) == ["refunds.db"]
 
 
 def test_a_file_that_is_no_database_is_an_error_and_is_left_as_it_was(tmp_path, temporary):
