@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from pakka.testing.contract import CASES, Golden, record
 from pakka.testing.twins import TWINS
 from tests.conformance import guide
@@ -42,5 +40,5 @@ def test_every_case_that_the_page_names_exists():
 
 
 def test_there_are_as_many_twins_as_the_page_says():
-    assert "some fifty sinks that lie" in PAGE.read_text().replace("\n", " ")
-    assert len(TWINS) == pytest.approx(50, abs=5)
+    assert "more than fifty sinks that lie" in PAGE.read_text().replace("\n", " ")
+    assert len(TWINS) > 50

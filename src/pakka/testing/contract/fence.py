@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,13 +20,15 @@ from pakka.model.outcome import Kind
 from pakka.model.prepared import SlotReport
 from pakka.testing.contract.moment import Strike, striking, watching
 from pakka.testing.contract.table import Promise, case
-from pakka.testing.contract.trial import PIPELINE, SHARES, SINK, Driver, Trial, epoch_of, refunds
+from pakka.testing.contract.trial import PIPELINE, SHARES, SINK, Decided, Driver, Trial, epoch_of, refunds
 from pakka.testing.contract.verdict import Broken, require
 from pakka.testing.store import MemoryStore
 
 _MOMENTS = 8
 _PATIENCE_S = 0.2
-"""How long a driver on its way waits for the fence to be raised. Its own transaction may be what holds the fence up."""
+_PATIENCE_TIMES = 20
+"""How long a driver on its way waits for the fence to be raised: so long at least, and so many times what raising it takes
+when nothing is in the way. Its own transaction may be what holds the fence up, so that it cannot wait for ever."""
 
 
 def _must_be_fenced(do: Callable[[], object], what: str) -> None:
@@ -159,8 +162,15 @@ class _Overtaking:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.epoch = 0
-        self.driver = trial.driver(1)
         self.rows: list[pa.RecordBatch] = []
+        self.patience_s = _PATIENCE_S
+        self.driver = self._take_over(1, None)
+
+    def _take_over(self, fence: int, decided: Decided | None) -> Driver:
+        began = time.monotonic()
+        driver = self.trial.driver(fence, decided)
+        self.patience_s = max(self.patience_s, _PATIENCE_TIMES * (time.monotonic() - began))
+        return driver
 
     def rehearse(self) -> list[Strike]:
         records, batches = self.driver.prepare(self.epoch)
@@ -188,7 +198,7 @@ class _Overtaking:
         def act() -> None:
             nonlocal is_before
             thread.start()
-            thread.join(_PATIENCE_S)
+            thread.join(self.patience_s)
             is_before = is_raised.is_set() and trial.visible().total() == sum(b.num_rows for b in self.rows)
 
         with striking(strike, act), suppress(FencedError):
@@ -199,7 +209,7 @@ class _Overtaking:
             trial.expect(
                 *self.rows, when=f"after a driver was overtaken at {strike} of its commit, before it took effect"
             )
-        self.driver = trial.driver(old.fence + 2, (epoch_of(number), records))
+        self.driver = self._take_over(old.fence + 2, (epoch_of(number), records))
         self.driver.must_commit(number, records, f"the commit after a driver was overtaken at {strike} of its own")
         self.epoch += 1
         self.rows += batches
