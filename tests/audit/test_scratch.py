@@ -16,7 +16,7 @@ import pytest
 from pakka.audit import scratch
 from pakka.audit.run import audit
 from pakka.audit.scratch import ground_of
-from pakka.errors import SinkError, UnavailableError, UsageError
+from pakka.errors import RefusedError, SinkError, UnavailableError, UsageError
 from pakka.sinks import _sqlite_scratch
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.spooled import SpooledSink
@@ -98,7 +98,7 @@ def test_what_a_killed_audit_has_left_is_removed_by_the_next(database, tmp_path,
 def test_a_scratch_area_of_an_audit_that_runs_is_left_alone(database):
     with ground_of(SqliteSink(str(database), "refunds")):
         during = contents(database)
-        scratch._sweep(SqliteSink(str(database), "refunds"))
+        scratch._sweep(SqliteSink(str(database), "refunds"), Path(tempfile.gettempdir()))
         assert contents(database) == during
 
 
@@ -137,6 +137,28 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path, temporary):
     assert names_in(tmp_path / "out", temporary) == []
 
 
+def test_a_sink_of_a_pipeline_is_audited_beside_its_spool(database, tmp_path, temporary):
+    spool = tmp_path / "out" / "new" / "spool"
+    with ground_of(SqliteSink(str(database), "refunds"), str(spool)) as ground:
+        assert Path(ground.binding.spool).parent == tmp_path / "out"
+    assert names_in(database.parent, temporary) == ["refunds.db"]
+    report = audit(SqliteSink(str(database), "refunds"), "sqlite", spool=str(spool))
+    assert [f.name for f in report.findings][-3:] == [
+        "file system of the spool",
+        "fsync of the spool",
+        "rename of the spool",
+    ]
+    assert names_in(database.parent, temporary) == ["refunds.db"]
+
+
+def test_a_spool_that_cannot_be_made_is_an_error_and_no_verdict(database, tmp_path, temporary):
+    (tmp_path / "file").write_text("")
+    before = contents(database)
+    with pytest.raises(RefusedError, match=r"the audit cannot spool to .*: Not a directory; nothing was made"):
+        audit(SqliteSink(str(database), "refunds"), "sqlite", spool=str(tmp_path / "file" / "spool"))
+    assert contents(database) == before
+
+
 @pytest.mark.parametrize("place", ["out/refunds", "out/new/refunds"])
 def test_an_output_is_left_as_it_was(tmp_path, temporary, place):
     (tmp_path / "out" / "refunds").mkdir(parents=True)
@@ -146,7 +168,7 @@ def test_an_output_is_left_as_it_was(tmp_path, temporary, place):
 
 def test_a_place_without_rights_is_an_error_and_no_verdict(tmp_path, temporary, monkeypatch):
     def denied(self, *_, **__):
-        if ".pakka-audit-" in self.name:
+        if self.name.startswith(".refunds.pakka-audit-"):
             raise PermissionError(13, "Permission denied", str(self))
         return mkdir(self)
 

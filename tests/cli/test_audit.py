@@ -47,7 +47,7 @@ def audited(monkeypatch):
     monkeypatch.setattr(audit, "Cast", FakeCast)
 
     def say(*holds, **more) -> None:
-        monkeypatch.setattr(run, "audit", lambda sink, kind, cast: report_of(*holds, **more))
+        monkeypatch.setattr(run, "audit", lambda sink, kind, cast, spool: report_of(*holds, **more))
 
     say(True, True, True, True)
     return say
@@ -203,7 +203,9 @@ def test_a_target_is_a_directory_a_url_or_a_sink_of_a_file(
 ):
     (current_directory / "out").mkdir()
     seen = []
-    monkeypatch.setattr(run, "audit", lambda sink, kind, cast: seen.append(sink) or report_of(True, True, True, True))
+    monkeypatch.setattr(
+        run, "audit", lambda sink, kind, cast, spool: seen.append(sink) or report_of(True, True, True, True)
+    )
     assert pakka("audit", target).exit_code == 0
     assert [type(sink).__name__ for sink in seen] == [kind]
 

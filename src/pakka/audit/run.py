@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sqlite3
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,18 +17,22 @@ from pakka.audit.scratch import ground_of
 from pakka.contract.audit import Finding, Probing
 from pakka.contract.sink import Sink
 from pakka.coordinator.watch import look
+from pakka.durability import Spool
+from pakka.model.guarantee import Way
 
 
-def audit(sink: Sink, kind: str, cast: Cast | None = None) -> Report:
+def audit(sink: Sink, kind: str, cast: Cast | None = None, spool: str | None = None) -> Report:
     """Interrogate a sink in a scratch area of its own system, and read its settings. Nothing is left behind.
 
-    A cast that is given was started earlier, to save time; it is used up.
+    A cast that is given was started earlier, to save time; it is used up. `spool` is that of the sink's pipeline.
     """
     began = time.monotonic()
-    with cast or Cast() as actors, ground_of(sink) as ground:
+    with cast or Cast() as actors, ground_of(sink, spool) as ground:
         actors.rehearse(sink)
         # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
         answers, findings = interrogate(ground, actors), findings_of(sink)
+        if spool is not None and sink.guarantee().way is Way.SPOOLED:
+            findings += [replace(look("the spool", p), name=f"{p.name} of the spool") for p in Spool(spool).probes()]
     return Report(
         sink.target(),
         kind,

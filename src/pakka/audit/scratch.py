@@ -19,13 +19,14 @@ from types import FrameType
 
 from pakka.contract.audit import Auditable, Scratch, audit_pipeline
 from pakka.contract.sink import Sink
-from pakka.errors import UsageError
+from pakka.errors import RefusedError, UsageError
 from pakka.model.id import Binding
+from pakka.mount import existing
 
 _OLD_S = 15 * 60
 _TOKEN = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})_([0-9a-f]+)_([0-9a-f]+)")
 _numbers = itertools.count()
-_SPOOL = "pakka-audit-spool-"
+_SPOOL = ".pakka-audit-spool-"
 
 
 @dataclass(frozen=True)
@@ -43,26 +44,40 @@ class Ground:
 
 
 @contextmanager
-def ground_of(sink: Sink) -> Iterator[Ground]:
-    """Lend a scratch area of the sink's system, and remove it, also when interrupted."""
+def ground_of(sink: Sink, spool: str | None = None) -> Iterator[Ground]:
+    """Lend a scratch area of the sink's system, and remove it, also when interrupted.
+
+    The audit spools where `spool` is or would be, so that it stands on the same file system; else to a temporary directory.
+    """
     if not isinstance(sink, Auditable):
         raise UsageError(
             f"{type(sink).__name__} cannot be audited: it does not say how to make a scratch area",
             hint="give it `scratch(token)` and `scratch_tokens()` of `pakka.contract.audit.Auditable`",
         )
-    _sweep(sink)
+    base = existing(Path(spool)) if spool else Path(tempfile.gettempdir())
+    _sweep(sink, base)
     token = _new_token()
     scratch = sink.scratch(token)
-    spool = _spool_of(token)
+    spooled = base / f"{_SPOOL}{token}"
     with _terminated_is_interrupted():
         try:
-            spool.mkdir()
+            _make(spooled)
             scratch.make()
-            yield Ground(scratch, Binding(audit_pipeline(token), "audit", str(spool)))
+            yield Ground(scratch, Binding(audit_pipeline(token), "audit", str(spooled)))
         finally:
             with _undisturbed():
-                shutil.rmtree(spool, ignore_errors=True)
+                shutil.rmtree(spooled, ignore_errors=True)
                 scratch.remove()
+
+
+def _make(spool: Path) -> None:
+    try:
+        spool.mkdir()
+    except OSError as error:
+        raise RefusedError(
+            f"the audit cannot spool to {spool}: {error.strerror}; nothing was made",
+            hint="let the user that runs the audit write there, or choose another `spool`",
+        ) from error
 
 
 def _new_token() -> str:
@@ -96,15 +111,11 @@ def _host() -> int:
     return zlib.crc32(socket.gethostname().encode())
 
 
-def _spool_of(token: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"{_SPOOL}{token}"
-
-
-def _sweep(sink: Auditable) -> None:
+def _sweep(sink: Auditable, base: Path) -> None:
     for token in sink.scratch_tokens():
         if _is_abandoned(token):
             sink.scratch(token).remove()
-    for spool in Path(tempfile.gettempdir()).glob(f"{_SPOOL}*"):
+    for spool in base.glob(f"{_SPOOL}*"):
         if _is_abandoned(spool.name.removeprefix(_SPOOL)):
             shutil.rmtree(spool, ignore_errors=True)
 

@@ -26,10 +26,11 @@ _DIRECTORY = "parquet"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A sink, and the name of its kind."""
+    """A sink, the name of its kind, and the spool of its pipeline, if it is in one."""
 
     sink: Sink
     kind: str
+    spool: str | None = None
 
 
 def is_pipeline_file(text: str) -> bool:
@@ -65,7 +66,8 @@ def find(text: str, load: Callable[[str], Pipeline]) -> Target:
 
 def _of_pipeline(text: str, load: Callable[[str], Pipeline]) -> Target:
     file, _, name = text.partition("#")
-    outputs = load(file).outputs
+    pipeline = load(file)
+    outputs = pipeline.outputs
     if not name and len(outputs) == 1:
         (name,) = outputs
     if name not in outputs:
@@ -74,7 +76,7 @@ def _of_pipeline(text: str, load: Callable[[str], Pipeline]) -> Target:
         hint = nearest(name, outputs) if name else f"name one of them: `{file}#{example}`; {nearest('', outputs)}"
         raise UsageError(what, hint=hint)
     sink = outputs[name].sink
-    return Target(sink, type(sink).__name__)
+    return Target(sink, type(sink).__name__, pipeline.spool_path)
 
 
 def _check_path(sink: Sink, kind: str) -> None:

@@ -48,7 +48,7 @@ def command(screen: Screen, target: str, form: str, require: str | None) -> int:
         from pakka.audit.target import find
 
         found = find(target, lambda path: load(path, screen))
-        report = audit(found.sink, found.kind, cast)
+        report = audit(found.sink, found.kind, cast, found.spool)
     _tell(screen, report, form)
     if require is not None and not report.is_exactly_once:
         _refuse(report)
