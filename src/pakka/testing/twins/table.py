@@ -10,6 +10,7 @@ import pyarrow as pa
 from pakka.contract.sink import Committer, Writer
 from pakka.model.id import Binding, Slot
 from pakka.testing.twins import committers as c
+from pakka.testing.twins import settlers as s
 from pakka.testing.twins import writers as w
 from pakka.testing.twins.honest import HonestCommitter, HonestSink, HonestSlotCommitter, HonestWriter
 
@@ -76,14 +77,14 @@ TWINS: dict[str, Twin] = {
     "despairing": Twin(
         "calls an unknown commit REFUSED", ("a_lost_answer_is_unknown_and_ends_in_one_copy",), committer=c.Despairing
     ),
-    "destructive": Twin("aborts what was committed", ("abort_after_commit_is_refused",), committer=c.Destructive),
-    "spiteful": Twin("refuses a late abort, and does it", ("abort_after_commit_is_refused",), committer=c.Spiteful),
-    "agreeable": Twin("does not refuse a late abort", ("abort_after_commit_is_refused",), committer=c.Agreeable),
-    "fussy": Twin("second abort raises", ("abort_twice_is_harmless",), committer=c.Fussy),
-    "forgiving": Twin("commits what was aborted", ("commit_after_abort_is_refused",), committer=c.Forgiving),
-    "leaky": Twin("leaks on abort", ("abort_leaves_nothing",), committer=c.Leaky),
-    "lazy": Twin("does not abort", ("abort_leaves_nothing",), committer=c.Lazy),
-    "slamming": Twin("second close raises", ("close_twice_is_harmless",), committer=c.Slamming),
+    "destructive": Twin("aborts what was committed", ("abort_after_commit_is_refused",), committer=s.Destructive),
+    "spiteful": Twin("refuses a late abort, and does it", ("abort_after_commit_is_refused",), committer=s.Spiteful),
+    "agreeable": Twin("does not refuse a late abort", ("abort_after_commit_is_refused",), committer=s.Agreeable),
+    "fussy": Twin("second abort raises", ("abort_twice_is_harmless",), committer=s.Fussy),
+    "forgiving": Twin("commits what was aborted", ("commit_after_abort_is_refused",), committer=s.Forgiving),
+    "leaky": Twin("leaks on abort", ("abort_leaves_nothing",), committer=s.Leaky),
+    "lazy": Twin("does not abort", ("abort_leaves_nothing",), committer=s.Lazy),
+    "slamming": Twin("second close raises", ("close_twice_is_harmless",), committer=s.Slamming),
     # Separation
     "forgetful": Twin(
         "forgets prepared rows on restart",
@@ -118,8 +119,8 @@ TWINS: dict[str, Twin] = {
         ("an_old_fence_overtaken_in_its_commit_changes_nothing",),
         committer=c.Slow,
     ),
-    "meddling": Twin("aborts under an old fence", ("an_old_fence_cannot_abort",), committer=c.Meddling),
-    "falling": Twin("lets the fence fall", ("an_old_fence_cannot_come_back",), committer=c.Falling),
+    "meddling": Twin("aborts under an old fence", ("an_old_fence_cannot_abort",), committer=s.Meddling),
+    "falling": Twin("lets the fence fall", ("an_old_fence_cannot_come_back",), committer=s.Falling),
     "numeric": Twin(
         "takes another epoch of the same number for this one",
         ("an_epoch_of_another_origin_is_not_taken_for_this_one",),
@@ -130,27 +131,27 @@ TWINS: dict[str, Twin] = {
     "unmindful": Twin(
         "declares exactly-once without a ledger",
         ("a_sink_without_a_ledger_is_not_exactly_once",),
-        committer=c.Unmindful,
+        committer=s.Unmindful,
     ),
-    "boastful": Twin("its ledger tells a prepared epoch", ("ledger_tells_the_truth",), committer=c.Boastful),
-    "vague": Twin("its ledger forgets the rows", ("ledger_tells_the_truth",), committer=c.Vague),
-    "skipping": Twin("does not remember an empty epoch", ("ledger_tells_the_truth",), committer=c.Skipping),
+    "boastful": Twin("its ledger tells a prepared epoch", ("ledger_tells_the_truth",), committer=s.Boastful),
+    "vague": Twin("its ledger forgets the rows", ("ledger_tells_the_truth",), committer=s.Vague),
+    "skipping": Twin("does not remember an empty epoch", ("ledger_tells_the_truth",), committer=s.Skipping),
     "blind": Twin(
         "pending is always empty",
         ("pending_tells_the_truth", "a_new_process_finds_what_is_pending_and_finishes_it"),
-        committer=c.Blind,
+        committer=s.Blind,
     ),
     "shortsighted": Twin(
         "pending forgets half-written slots",
         ("pending_tells_the_truth", "a_writer_that_died_leaves_nothing"),
-        committer=c.Shortsighted,
+        committer=s.Shortsighted,
     ),
-    "nostalgic": Twin("pending names what is committed", ("pending_tells_the_truth",), committer=c.Nostalgic),
-    "pushy": Twin("raises its fence when it is opened", ("looking_changes_nothing",), committer=c.Pushy),
+    "nostalgic": Twin("pending names what is committed", ("pending_tells_the_truth",), committer=s.Nostalgic),
+    "pushy": Twin("raises its fence when it is opened", ("looking_changes_nothing",), committer=s.Pushy),
     "homebound": Twin(
-        "works in one thread only", ("a_committer_may_be_called_from_any_thread",), committer=c.Homebound
+        "works in one thread only", ("a_committer_may_be_called_from_any_thread",), committer=s.Homebound
     ),
-    "amputated": Twin("has no power to commit", ("it_has_the_shape_of_the_contract",), committer=c.Amputated),
+    "amputated": Twin("has no power to commit", ("it_has_the_shape_of_the_contract",), committer=s.Amputated),
     "loud": Twin("its repr shows a secret", ("it_shows_no_secret",), sink=LoudSink),
     # Values
     "rounding": Twin("rounds decimals", ("every_spark_type_reads_back_or_is_refused",), writer=w.Rounding),
