@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pakka.contract.sink import Entry, Sink
 from pakka.contract.state import Decision, Owner, PipelineState, StateStore
@@ -21,6 +22,7 @@ from pakka.model.id import Binding
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 
+T = TypeVar("T")
 Look = Callable[[], Checkpoint]
 """Reads Spark's checkpoint. It is read once the fence is taken: what is read before that may be overtaken by a driver that
 still runs, and would then be taken for an older copy."""
@@ -73,7 +75,7 @@ class Recovery:
 
     def _recover(self, state: PipelineState, stations: tuple[Station, ...], checkpoint: Checkpoint | None) -> Recovered:
         # 2. Nothing has been written to a sink yet; a contradiction ends the run here.
-        ledgers = {s.name: s.committer.ledger() for s in stations}
+        ledgers = {s.name: self._ask(s.committer.ledger) for s in stations}
         row = self.store.find(self.pipeline, state.committed)
         try:
             finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
@@ -97,7 +99,7 @@ class Recovery:
             state = self.store.take_fence(self.pipeline, self.owner, at_least)
             stations = self._open(state.fence)
             try:
-                seen = max((s.committer.ledger().fence for s in stations), default=0)
+                seen = max((self._ask(s.committer.ledger).fence for s in stations), default=0)
             except BaseException:
                 close_all(stations)
                 raise
@@ -125,14 +127,14 @@ class Recovery:
         aborted = 0
         waits = self.retry.waits()
         while True:
-            blocked = [s for s in stations if not s.committer.raise_fence()]
+            blocked = [s for s in stations if not self._ask(s.committer.raise_fence)]
             # A state store that is lost before any sink has seen a fence gives the same fence to the next driver. The sinks
             # cannot tell the two apart, so the one that the state store does not name must not settle anything.
             self._check_owner(state.fence)
             reach("recover.raised", state.committed + 1)
             lost = self._commit_open(state, stations)
             reach("recover.committed", state.committed + 1)
-            aborted += abort_undecided(stations, state.open, state.fence)
+            aborted += self._ask(lambda: abort_undecided(stations, state.open, state.fence))
             if not blocked:
                 return lost, aborted
             wait = next(waits, None)
@@ -182,19 +184,22 @@ class Recovery:
         known = [finding.base - 1, state.committed, *(d.epoch.number for d in state.open)]
         # A reopened epoch runs next, and sinks may hold slots of it that its decision does not name.
         upcoming = reopened.epoch.number if reopened else max([*known, committed.number] if committed else known) + 1
-        held = _held(stations, upcoming)
+        held = self._held(stations, upcoming)
         return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, held)
 
+    def _held(self, stations: tuple[Station, ...], epoch: int) -> dict[str, Entry]:
+        """Sinks that already hold this epoch: it was decided by a state store that is gone.
 
-def _held(stations: tuple[Station, ...], epoch: int) -> dict[str, Entry]:
-    """Sinks that already hold this epoch: it was decided by a state store that is gone.
+        Asked only once the fence stands in every sink. Up to then an older driver may go on committing the epoch, and what
+        it adds would be delivered a second time.
+        """
+        ledgers = {s.name: self._ask(s.committer.ledger) for s in stations}
+        entries = {name: ledger.last for name, ledger in ledgers.items() if ledger.keeps_epochs}
+        return {name: entry for name, entry in entries.items() if entry is not None and entry.epoch.number == epoch}
 
-    Asked only once the fence stands in every sink. Up to then an older driver may go on committing the epoch, and what it
-    adds would be delivered a second time.
-    """
-    ledgers = {s.name: s.committer.ledger() for s in stations}
-    entries = {name: ledger.last for name, ledger in ledgers.items() if ledger.keeps_epochs}
-    return {name: entry for name, entry in entries.items() if entry is not None and entry.epoch.number == epoch}
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Ask a sink. The driver that is being replaced may still have it locked."""
+        return self.retry.ask(call, self.sleep)
 
 
 def check_fence(store: StateStore, pipeline: str, fence: int) -> None:

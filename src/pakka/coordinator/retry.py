@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+from pakka.errors import UnavailableError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +26,15 @@ class Retry:
         for _ in range(self.attempts - 1):
             yield min(wait, self.most_s)
             wait *= self.factor
+
+    def ask(self, call: Callable[[], T], sleep: Callable[[float], None]) -> T:
+        """What a call answers that may be repeated freely. One that finds nobody for a moment is made again."""
+        waits = self.waits()
+        while True:
+            try:
+                return call()
+            except UnavailableError:
+                wait = next(waits, None)
+                if wait is None:
+                    raise
+            sleep(wait)

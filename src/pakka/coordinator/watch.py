@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pakka.contract.audit import Finding, Probe, Probing, Severity
 from pakka.contract.pipeline import Pipeline
@@ -55,19 +56,7 @@ class Watch:
             if isinstance(probing, Probing):
                 for probe in probing.probes():
                     if probe.is_cheap:
-                        yield (subject, probe.name), self._ask(subject, probe)
-
-    def _ask(self, subject: str, probe: Probe) -> Finding:
-        """A server that does not answer for a moment is no finding: it is asked again, as everywhere."""
-        waits = self.retry.waits()
-        while True:
-            try:
-                return look(subject, probe)
-            except UnavailableError:
-                wait = next(waits, None)
-                if wait is None:
-                    raise
-            self.sleep(wait)
+                        yield (subject, probe.name), self.retry.ask(partial(look, subject, probe), self.sleep)
 
 
 def spool_of(pipeline: Pipeline) -> dict[str, Probing]:
