@@ -14,7 +14,7 @@ from pakka.testing.contract.table import Promise, case
 from pakka.testing.contract.trial import SHARES, Decided, Trial, as_json, epoch_of, refunds, seen
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
-_COMMIT_KILLS, _PREPARE_KILLS = 10, 5
+_COMMIT_KILLS, _PREPARE_KILLS, _RAISE_KILLS = 8, 4, 3
 
 
 @case(Promise.SEPARATION)
@@ -109,10 +109,11 @@ def a_writer_that_gave_up_leaves_nothing(trial: Trial) -> None:
 
 @case(Promise.HONESTY)
 def the_declared_guarantee_is_the_one_a_kill_test_observes(trial: Trial) -> None:
-    """A process is killed at many moments of prepare and of commit; recovery follows, and rows are counted."""
+    """A process is killed at many moments of prepare, commit and recovery; the next one recovers, and rows are counted."""
     killings = _Killings(trial)
     killings.of_commit()
     killings.of_prepare()
+    killings.of_raise()
     require(killings.kills > 0, "no process could be killed while it worked on the sink: nothing was observed")
 
 
@@ -140,6 +141,11 @@ class _Killings:
         for strike in rehearsal.strikes(_PREPARE_KILLS):
             self._prepare_elsewhere(strike)
 
+    def of_raise(self) -> None:
+        rehearsal = self._raise_elsewhere(None)
+        for strike in rehearsal.strikes(_RAISE_KILLS):
+            self._raise_elsewhere(strike)
+
     def _commit_elsewhere(self, strike: Strike | None) -> Course:
         records, batches = self.driver.prepare(self.epoch)
         errand = Errand.of(self.trial, self.fence)
@@ -163,6 +169,22 @@ class _Killings:
         answer = elsewhere(errand.prepare, self.epoch, SHARES, strike=strike, is_watched=strike is None)
         when = f"after a kill at {strike} of prepare" if answer.is_killed else "after prepare in another process"
         self._next_driver(None)
+        self._count(answer.is_killed, f"{when}, and recovery")
+        return answer.course
+
+    def _raise_elsewhere(self, strike: Strike | None) -> Course:
+        """A driver is killed while it takes over an epoch that is decided and not committed."""
+        records, batches = self.driver.prepare(self.epoch)
+        self.fence += 1
+        errand = Errand.of(self.trial, self.fence)
+        self.trial.restart()
+        answer = elsewhere(errand.raise_fence, strike=strike, is_watched=strike is None)
+        when = (
+            f"after a kill at {strike} of raise_fence" if answer.is_killed else "after raise_fence in another process"
+        )
+        self._next_driver((epoch_of(self.epoch), records))
+        self.driver.must_commit(self.epoch, records, f"the commit {when}")
+        self.rows += batches
         self._count(answer.is_killed, f"{when}, and recovery")
         return answer.course
 

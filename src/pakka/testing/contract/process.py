@@ -71,6 +71,14 @@ class Errand:
         self.sink.open_writer(self.binding, self._slot(epoch, 0), batch.schema).write(batch)
         _die()
 
+    def raise_fence(self) -> bool:
+        """Take the sink over, as the start of a run does."""
+        committer = self.sink.open_committer(self.binding, self.fence)
+        try:
+            return committer.raise_fence()
+        finally:
+            committer.close()
+
     def commit(self, epoch: Json, records: Sequence[Json]) -> Outcome:
         """Commit what came as JSON. A fence that was raised meanwhile is an answer like any other here."""
         committer = self.sink.open_committer(self.binding, self.fence)
