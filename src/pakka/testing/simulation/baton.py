@@ -16,6 +16,9 @@ TICK_S = 0.001
 """How much simulated time a switch point takes."""
 
 
+_PACES = (1.0, 1.0, 1.0, 0.2, 0.02)
+
+
 class Crashed(BaseException):
     """The driver's process is dead. It unwinds its thread, and whatever it still tries on the way has no effect."""
 
@@ -27,8 +30,10 @@ class Over(BaseException):
 class Unit:
     """One driver: its thread, and the time at which it goes on if it sleeps or is frozen."""
 
-    def __init__(self, name: str, body: Callable[[], None]) -> None:
+    def __init__(self, name: str, body: Callable[[], None], pace: float) -> None:
         self.name = name
+        self.pace = pace
+        """How often it is chosen, beside the others. Epochs pass by between two steps of a slow one."""
         self.body = body
         self.wake_s = 0.0
         self.is_crashed = False
@@ -58,7 +63,7 @@ class Baton:
 
     def spawn(self, name: str, body: Callable[[], None]) -> Unit:
         """Start a driver. It runs when it is chosen for the first time."""
-        unit = Unit(name, body)
+        unit = Unit(name, body, self.chance.choice(_PACES))
         self.units.append(unit)
         threading.Thread(target=self._live, args=(unit,), name=name, daemon=True).start()
         return unit
@@ -96,19 +101,22 @@ class Baton:
     def _next(self, mine: Unit | None) -> Unit:
         while True:
             now_s = self.now_s
-            if mine is not None and mine.wake_s <= now_s and (len(self.units) == 1 or self.chance.random() < self.stay):
+            if mine is not None and mine.wake_s <= now_s and (len(self.units) == 1 or self._stays(mine)):
                 break
             ready = [u for u in self.units if u.wake_s <= now_s]
             if self.is_over:
                 ready = self.units
             if ready:
-                mine = ready[0] if len(ready) == 1 else self.chance.choice(ready)
+                mine = ready[0] if len(ready) == 1 else self.chance.choices(ready, [u.pace for u in ready])[0]
                 break
             # Nobody can run now, so time goes to the next moment at which something happens.
             self.now_s = min([u.wake_s for u in self.units] + [at for at, _, _ in self._later[:1]])
             self._do_due()
         self.current = mine
         return mine
+
+    def _stays(self, unit: Unit) -> bool:
+        return self.chance.random() < self.stay * unit.pace
 
     def _do_due(self) -> None:
         while self._later and self._later[0][0] <= self.now_s and not self.is_over:

@@ -40,6 +40,8 @@ class Judge:
         """The newest fence that has raised itself or prepared, by sink."""
         self.owners: dict[tuple[int, int], str] = {}
         """Who took a fence, by the life of the state store and the fence."""
+        self.started: dict[int, str] = {}
+        """The driver that has started under a fence."""
         self.decided: dict[Slot, None] = {}
         self.open: dict[Slot, None] = {}
         """What the open decision names, as the state store has it now."""
@@ -106,8 +108,9 @@ class Judge:
         if sorted(rows) != sorted(expected):
             raise self.world.fail(WHOLE, f"{where}: shows rows {sorted(rows)} of {sorted(expected)}")
 
-    def aborted(self, sink: str, slot: Slot) -> None:
-        if slot in self.open:
+    def aborted(self, sink: str, slot: Slot, fence: int) -> None:
+        # A driver of a store that is gone knows other decisions than the store in its place.
+        if slot in self.open and (self.world.lives[STORE], fence) in self.owners:
             raise self.world.fail(FINAL, f"sink `{sink}`: `{slot}` was aborted, and an open decision names it")
 
     def _check_fence(self, sink: str, fence: int, what: str) -> None:
@@ -116,6 +119,12 @@ class Judge:
             raise self.world.fail(FENCE, f"sink `{sink}`: fence {fence} {what} after fence {newest} had raised itself")
 
     # What happens in a driver.
+
+    def starts(self, fence: int, driver: str) -> None:
+        """A start is over: whatever became of the state store on the way, no other driver may have come so far."""
+        other = self.started.setdefault(fence, driver)
+        if other != driver:
+            raise self.world.fail(OWNER, f"{other} and {driver} have both started under fence {fence}")
 
     def recovers(self, fence: int) -> None:
         """A start is over, and this driver still owns the pipeline: nothing older is left, but what is decided."""

@@ -12,7 +12,7 @@ from pakka.testing.simulation.plan import Fault
 from pakka.testing.simulation.sinks import PlaceSink
 from pakka.testing.simulation.spark import PIPELINE, CheckpointDirectory, Spark, draw_batch
 from pakka.testing.simulation.store import PlaceStore
-from pakka.testing.simulation.world import STORE, World
+from pakka.testing.simulation.world import World
 from pakka.testing.store import Copy, MemoryStore
 
 _STARTS_MOST = 25
@@ -20,6 +20,7 @@ _STARTS_MOST = 25
 _STARTS_CALM = 10
 """So many starts without faults are enough for any pipeline to come to its end."""
 _COPIES = 4
+_HURTS = ("at decide.after", "at commit")
 
 
 class Operator:
@@ -47,7 +48,9 @@ class Operator:
         """Start a driver."""
         name = f"driver {len(self.drivers) + 1}"
         spark = Spark(name, self.world, self.judge, self.checkpoint, self.sinks)
-        driver = Driver(name, self.world, spark, self.store, self.sinks, self.on_refusal)
+        running = {unit.name for unit in self.world.baton.units}
+        beside = [d for d in self.drivers if d.name in running]
+        driver = Driver(name, self.world, spark, self.store, self.sinks, beside, self.on_refusal)
         self.drivers.append(driver)
         self.world.note("starts", name, who="operator")
         self.world.baton.spawn(name, driver.run)
@@ -61,17 +64,18 @@ class Operator:
         if 0 < len(self.world.baton.units) < self.world.plan.drivers_most:
             self.start()
 
-    def on_step(self) -> None:
-        """While drivers run."""
+    def on_step(self, what: str) -> None:
+        """While drivers run. A state store is lost anywhere, and most often where it hurts: between decision and end."""
         world = self.world
         if world.is_calm:
             return
         if world.strikes(Fault.RIVAL):
             self._start_beside()
-        if world.strikes(Fault.STORE_LOST):
-            self._replace_store("lost", Copy({}, {}))
-        if world.strikes(Fault.STORE_RESTORED):
-            self._replace_store("restored", world.chance.choice(self.store_copies))
+        for _ in range(4 if what.startswith(_HURTS) else 1):
+            if world.strikes(Fault.STORE_LOST):
+                self._replace_store("lost", Copy({}, {}))
+            if world.strikes(Fault.STORE_RESTORED):
+                self._replace_store("restored", world.chance.choice(self.store_copies))
         if world.strikes(Fault.RECORD_LOST):
             self._lose_record()
 
@@ -103,9 +107,10 @@ class Operator:
 
     def on_refusal(self, driver: Driver) -> None:
         """The guard has refused. There must be a reason, and it is mended when no driver runs any more."""
-        if self._is_tampered:
-            self.is_refused = True
-        elif driver.store_life == self.world.lives[STORE]:
+        if driver.has_old_knowledge:
+            return
+        self.is_refused = self._is_tampered
+        if not self.is_refused:
             raise self.world.fail(REASON, f"{driver.name} was refused, and nothing had been touched")
 
     def _mend(self) -> None:
@@ -126,6 +131,12 @@ class Operator:
         self.world.note(f"STATE STORE {how}", who="operator")
         self.store.replace(PIPELINE, copy)
         self.is_store_whole = False
+        if self.world.chance.random() < 0.5:
+            # Whoever replaces a store starts the pipeline again, and may take a driver for dead that is only slow.
+            self._start_beside()
+            unit = self.world.baton.current
+            assert unit is not None
+            unit.wake_s = self.world.now_s + self.world.chance.choice((0.005, 0.01, 0.02, 0.05))
 
     def _lose_record(self) -> None:
         slots: list[tuple[Place, Slot]] = [(place, slot) for place in self.places.values() for slot in place.staged]
@@ -151,6 +162,7 @@ class Operator:
             number = self.checkpoint.planned
             first = self.checkpoint.offsets[number].first
             self.checkpoint.offsets[number] = draw_batch(world, first)
+            self.planned_before = number - 1
         elif world.strikes(Fault.SINK_RESTORED):
             copy = world.chance.choice(self.place_copies)
             self._restore_sink(self.places[copy.name], copy)
@@ -164,6 +176,8 @@ class Operator:
         place.restore(copy)
         self.world.lives[place.name] += 1
         self.judge.fences[place.name] = place.staging_fence
+        # If the state store was replaced too, nobody is left who has seen the fences of drivers that are long gone.
+        self.judge.started.clear()
 
     def _tampered(self, what: str, undo: Callable[[], None]) -> None:
         self.world.note(what, who="operator")

@@ -136,11 +136,11 @@ class Place:
         if last and last.epoch.number == epoch.number and last.epoch != epoch:
             raise SinkError(f"sink `{self.name}`: holds an epoch {epoch.number} of {last.epoch.origin}")
         held = last.slots if last and last.slots and last.epoch == epoch else {}
-        # The ledger's key is epoch and slot, whatever attempt it was: it refuses a second one, even of other records.
-        if (last and epoch.number < last.epoch.number) or record.slot.number in held:
-            self.staged.pop(record.slot, None)
-            return ALREADY_COMMITTED
         if not self._is_whole(record):
+            # What is gone may be what is committed, and the ledger can tell. What is there it commits: that no slot is decided
+            # twice under two attempts is for the coordinator to see to.
+            if record.slot in self.committed or record.slot.number in held:
+                return ALREADY_COMMITTED
             return Outcome.refused(f"`{record.slot}` is not prepared and not committed")
         self._show(epoch, (record,), fence)
         slots = {**held, record.slot.number: (record.rows, record.checksum)}
@@ -156,7 +156,7 @@ class Place:
             if record.slot in self.committed and (is_newest or record.slot not in self.staged):
                 raise SinkError(f"sink `{self.name}`: `{record.slot}` is committed and cannot be aborted")
             if record.slot in self.staged:
-                self.judge.aborted(self.name, record.slot)
+                self.judge.aborted(self.name, record.slot, fence)
                 del self.staged[record.slot]
 
     def pending(self) -> list[Prepared]:

@@ -43,7 +43,7 @@ class PlaceStore:
 
         detail = f"epoch {decision.epoch.number}, fence {decision.fence}, {[str(p.slot) for p in decision.prepared]}"
         self._write(decision.epoch.pipeline, what, work, detail)
-        self.world.counts[f"{what}d"] += 1
+        self.world.counts[f"decisions: {what}"] += 1
 
     def settle(self, pipeline: str, fence: int, epoch: int) -> None:
         def work() -> None:

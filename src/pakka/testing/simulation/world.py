@@ -43,7 +43,7 @@ class World:
         self.is_calm = False
         """No fault strikes any more, and all must end well."""
         self.failure: Failure | None = None
-        self.on_step: Callable[[], None] = lambda: None
+        self.on_step: Callable[[str], None] = lambda _what: None
         self.on_freeze: Callable[[], None] = lambda: None
 
     @property
@@ -81,7 +81,7 @@ class World:
         self.note(what, detail)
         if self.baton.steps > STEPS_MOST:
             raise self.fail("progress resumes when faults stop", f"no end after {STEPS_MOST} steps")
-        self.on_step()
+        self.on_step(what)
         self.baton.switch()
         if self.strikes(Fault.CRASH):
             unit.is_crashed = True
