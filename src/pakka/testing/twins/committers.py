@@ -216,7 +216,7 @@ class Muddled(HonestSlotCommitter):
         self.record = record
         # Two threads meet here if there are two; one that is alone goes on after a moment.
         with suppress(threading.BrokenBarrierError):
-            self.barrier.wait(timeout=0.2)
+            self.barrier.wait(timeout=2)
         return super()._commit(epoch, self.record)
 
 
