@@ -207,7 +207,7 @@ def overtaken(stage: Stage) -> str:
     if not actor.commit_and_stop(epoch, records):
         raise NotApplicable("the sink names no moment right before its rows become visible (`pakka.points`)")
     # Much longer than a fence takes to be raised here: then something is in its way, and that can only be the commit.
-    patience_s = _BLOCKED_S + 4 * stage.raise_s
+    patience_s = _BLOCKED_S + 5 * stage.raise_s
     heir = Heir(stage)
     is_past = heir.wait(patience_s)
     answer = _refusal(actor.go_on)

@@ -45,12 +45,12 @@ class ConsoleSink(SpooledSink):
         return ConsoleApplier(self.rows, sys.stdout)
 
     def scratch(self, token: str) -> Scratch:
-        from pakka.sinks._scratch import ConsoleScratch
+        from pakka.sinks._console_scratch import ConsoleScratch
 
         return ConsoleScratch.of(token)
 
     def scratch_tokens(self) -> Sequence[str]:
-        from pakka.sinks._scratch import ConsoleScratch
+        from pakka.sinks._console_scratch import ConsoleScratch
 
         return ConsoleScratch.tokens()
 

@@ -86,12 +86,12 @@ class FileSink(ABC):
         return cls(url.partition(":")[2])
 
     def scratch(self, token: str) -> Scratch:
-        from pakka.sinks._scratch import FileScratch
+        from pakka.sinks._files_scratch import FileScratch
 
         return FileScratch.of(self, token)
 
     def scratch_tokens(self) -> Sequence[str]:
-        from pakka.sinks._scratch import FileScratch
+        from pakka.sinks._files_scratch import FileScratch
 
         return FileScratch.tokens(self)
 

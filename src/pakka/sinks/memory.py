@@ -63,7 +63,7 @@ class MemorySink:
         return MemoryCommitter(binding, fence, Space.named(self.space))
 
     def scratch(self, token: str) -> Scratch:
-        from pakka.sinks._scratch import MemoryScratch
+        from pakka.sinks._memory_scratch import MemoryScratch
 
         return MemoryScratch(MemorySink(f"{self.space}.audit-{token}"))
 
