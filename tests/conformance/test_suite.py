@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+import threading
 import unittest
+from dataclasses import replace
 
 import pytest
 
 from pakka.errors import UsageError
 from pakka.testing import SinkContract, Waiver
 from pakka.testing.contract import CASES, Broken, NotApplicable
-from pakka.testing.twins import TWINS, TwinHarness
+from pakka.testing.twins import HONEST, TWINS, TwinHarness
+from pakka.testing.twins.honest import HonestCommitter
 
 CASE = "commit_twice_leaves_one_copy"
 
@@ -87,6 +90,23 @@ def test_a_line_that_was_never_cut_proves_nothing(tmp_path):
 
     with pytest.raises(NotApplicable, match="no way to lose the answer"):
         CASES["a_lost_answer_is_unknown_and_ends_in_one_copy"].run(Uncut(tmp_path))
+
+
+def test_a_sink_may_make_its_readers_wait(tmp_path):
+    """As a database that locks does: a reader in the committing thread itself would wait for ever."""
+    lock = threading.Lock()
+
+    class Locking(HonestCommitter):
+        def commit_epoch(self, epoch, prepared):
+            with lock:
+                return super().commit_epoch(epoch, prepared)
+
+    class Waiting(TwinHarness):
+        def rows(self, schema):
+            with lock:
+                return super().rows(schema)
+
+    CASES["many_writers_commit_as_one"].run(Waiting(tmp_path, replace(HONEST, committer=Locking)))
 
 
 def test_cases_run_without_pytest(tmp_path):

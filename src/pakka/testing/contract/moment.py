@@ -89,15 +89,23 @@ def striking(strike: Strike, act: Callable[[], None]) -> Iterator[None]:
 def visiting(every: int, act: Callable[[], None]) -> Iterator[None]:
     """Do `act` at every so many moments and at every crash point. It must not raise: it stands between two lines of others."""
     left = every
+    is_acting = False
+
+    def visit() -> None:
+        nonlocal is_acting, left
+        # What is done at a crash point has moments of its own, which are not the sink's.
+        if not is_acting:
+            is_acting, left = True, every
+            act()
+            is_acting = False
 
     def count(*_: Any) -> None:
         nonlocal left
         left -= 1
         if left <= 0:
-            left = every
-            act()
+            visit()
 
-    points.arm(lambda _point, _epoch: act())
+    points.arm(lambda _point, _epoch: visit())
     sys.setprofile(count)
     try:
         yield
