@@ -1,6 +1,7 @@
 """One pipeline of one test on Spark: its file, its input, its drivers, and the judge at the end."""
 
 import json
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ class Site:
 
     def strike(self, drill: Drill, code: int) -> Driver:
         """Run a driver into a drill, to this end. A drill that does not strike proves nothing, and fails the test."""
-        mark = self.root / f"struck-{len(self.drivers)}"
+        # A site may be the copy of one that was struck before: a mark that is there already would keep the drill from striking.
+        mark = self.root / f"struck-{uuid.uuid4().hex}"
         driver = self.start(replace(drill, mark=str(mark)))
         ended = driver.wait()
         assert mark.exists(), f"{drill} did not strike; exit code {ended}\n{self.story()}"
