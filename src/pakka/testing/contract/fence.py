@@ -25,10 +25,10 @@ from pakka.testing.contract.verdict import Broken, require
 from pakka.testing.store import MemoryStore
 
 _MOMENTS = 8
-_PATIENCE_S = 0.2
+_PATIENCE_S, _PATIENCE_MOST_S = 0.2, 4.0
 _PATIENCE_TIMES = 20
-"""How long a driver on its way waits for the fence to be raised: so long at least, and so many times what raising it takes
-when nothing is in the way. Its own transaction may be what holds the fence up, so that it cannot wait for ever."""
+"""How long a driver on its way waits for the fence to be raised: so many times what raising it takes when nothing is in the
+way. Its own transaction may be what holds the fence up, so that it cannot wait for ever."""
 
 
 def _must_be_fenced(do: Callable[[], object], what: str) -> None:
@@ -169,7 +169,8 @@ class _Overtaking:
     def _take_over(self, fence: int, decided: Decided | None) -> Driver:
         began = time.monotonic()
         driver = self.trial.driver(fence, decided)
-        self.patience_s = max(self.patience_s, _PATIENCE_TIMES * (time.monotonic() - began))
+        took_s = time.monotonic() - began
+        self.patience_s = min(max(self.patience_s, _PATIENCE_TIMES * took_s), _PATIENCE_MOST_S)
         return driver
 
     def rehearse(self) -> list[Strike]:
@@ -187,8 +188,8 @@ class _Overtaking:
         is_raised = threading.Event()
 
         def overtake() -> None:
-            # Whatever keeps the fence from being raised now, the next driver raises its own below.
-            with suppress(PakkaError):
+            # Whatever keeps the fence from being raised now, such as a lock that gives up, the next driver raises its own.
+            with suppress(Exception):
                 if newer.raise_fence():
                     is_raised.set()
 
