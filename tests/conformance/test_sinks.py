@@ -4,11 +4,11 @@ import pytest
 
 from pakka.registry import SINKS
 from pakka.testing import SinkContract, Waiver
-from pakka.testing.contract import CASES, Golden, Promise
+from pakka.testing.contract import CASES, Beside, Golden
 from tests.conformance import harnesses
 from tests.conformance.harnesses import GOLDEN, HARNESSES
 
-_VALUES = [name for name, case in CASES.items() if case.promise is Promise.VALUES]
+_VALUES = [name for name, case in CASES.items() if case.promise is Beside.VALUES]
 
 
 class TestMemory(SinkContract):

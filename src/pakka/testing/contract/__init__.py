@@ -9,11 +9,12 @@ from pakka.testing.contract.golden import Golden
 from pakka.testing.contract.harness import Cut, Harness, LineCut
 from pakka.testing.contract.record import record
 from pakka.testing.contract.suite import SinkContract, Waiver
-from pakka.testing.contract.table import CASES, Case, Promise
+from pakka.testing.contract.table import CASES, Beside, Case, Promise
 from pakka.testing.contract.verdict import Broken, NotApplicable
 
 __all__ = [
     "CASES",
+    "Beside",
     "Broken",
     "Case",
     "Cut",

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pakka.contract.audit import ContractGuarantee
 from pakka.contract.state import Owner, PipelineState
 from pakka.coordinator.epoch import Coordinator, Harvest
 from pakka.coordinator.retry import Retry
@@ -19,7 +20,7 @@ from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
 from pakka.model.outcome import Kind
 from pakka.model.prepared import SlotReport
 from pakka.testing.contract.moment import Strike, striking, watching
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import case
 from pakka.testing.contract.trial import PIPELINE, SHARES, SINK, Decided, Driver, Trial, epoch_of, refunds
 from pakka.testing.contract.verdict import Broken, require
 from pakka.testing.store import MemoryStore
@@ -43,7 +44,7 @@ def _must_be_fenced(do: Callable[[], object], what: str) -> None:
     raise Broken(f"{what} must be refused with FencedError, and is not refused")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_cannot_prepare(trial: Trial) -> None:
     """A task of an older driver wakes up: whether it had begun or begins now, it prepares nothing."""
     old = trial.driver(1)
@@ -60,7 +61,7 @@ def an_old_fence_cannot_prepare(trial: Trial) -> None:
     trial.expect(*new.deliver(0), when="after writers of an older fence were refused")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_cannot_commit(trial: Trial) -> None:
     """An older driver wakes up with its decision in hand; committing it is the new driver's to do."""
     old = trial.driver(1)
@@ -74,7 +75,7 @@ def an_old_fence_cannot_commit(trial: Trial) -> None:
     trial.expect(*batches, when="after commits by an older and a newer fence")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_cannot_abort(trial: Trial) -> None:
     """An older driver wakes up and aborts what the newer one is about to commit: it must have no effect."""
     old = trial.driver(1)
@@ -86,7 +87,7 @@ def an_old_fence_cannot_abort(trial: Trial) -> None:
     trial.expect(*batches, when="after an older fence has tried to abort")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_cannot_come_back(trial: Trial) -> None:
     """A fence only rises: an older driver that raises its own again is refused."""
     old = trial.driver(1)
@@ -97,7 +98,7 @@ def an_old_fence_cannot_come_back(trial: Trial) -> None:
     trial.expect(*new.deliver(0), when="after older fences tried to come back")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_cannot_decide(trial: Trial) -> None:
     """Two drivers with a real coordinator: the older one has prepared all, is overtaken, and decides nothing."""
     store = _BoundedStore()
@@ -148,7 +149,7 @@ def _prepare(trial: Trial, epoch: Epoch, fence: int) -> Harvest:
     return Harvest(len(reports), reports)
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_old_fence_overtaken_in_its_commit_changes_nothing(trial: Trial) -> None:
     """The fence is raised between two lines of an older driver's commit, after it has looked at the fence."""
     overtaking = _Overtaking(trial)
@@ -219,7 +220,7 @@ class _Overtaking:
         )
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def the_same_id_twice_the_first_wins(trial: Trial) -> None:
     """An id is used once. A second writer with the same id and other rows is refused, or has no effect."""
     driver = trial.driver(1)
@@ -237,7 +238,7 @@ def the_same_id_twice_the_first_wins(trial: Trial) -> None:
     trial.expect(first, when="after the second record of a used id")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def a_used_id_adds_nothing(trial: Trial) -> None:
     """A zombie writes other rows under an id that is committed: nobody ever sees them."""
     driver = trial.driver(1)
@@ -256,7 +257,7 @@ def a_used_id_adds_nothing(trial: Trial) -> None:
     trial.expect_no_litter("after a zombie, and the next driver's epoch")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def an_epoch_of_another_origin_is_not_taken_for_this_one(trial: Trial) -> None:
     """A lost checkpoint counts from 0 again, with other rows: a number alone proves nothing, and is not called committed."""
     driver = trial.driver(1)
@@ -271,7 +272,7 @@ def an_epoch_of_another_origin_is_not_taken_for_this_one(trial: Trial) -> None:
     trial.expect(*batches, when="after the commit of another epoch with the same number")
 
 
-@case(Promise.REJECTION)
+@case(ContractGuarantee.REJECTION)
 def a_speculative_twin_leaves_one_copy(trial: Trial) -> None:
     """Two attempts at one slot write the same rows; one wins, the other is litter, early or late."""
     driver = trial.driver(1)

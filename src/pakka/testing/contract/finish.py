@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from pakka.contract.audit import ContractGuarantee
 from pakka.contract.sink import EpochCommit
 from pakka.model.guarantee import Level
 from pakka.model.outcome import Kind
 from pakka.model.prepared import Prepared
 from pakka.testing.contract.moment import Course, Strike
 from pakka.testing.contract.process import Errand, elsewhere
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import Beside, case
 from pakka.testing.contract.trial import SHARES, Decided, Trial, as_json, epoch_of, refunds, seen
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 _COMMIT_KILLS, _PREPARE_KILLS, _RAISE_KILLS = 8, 4, 3
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def a_new_process_finds_what_is_pending_and_finishes_it(trial: Trial) -> None:
     """A driver dies between prepare and commit; the next one has the decision, and the sink has the rows."""
     records, batches = trial.driver(1).prepare(0)
@@ -33,7 +34,7 @@ def a_new_process_finds_what_is_pending_and_finishes_it(trial: Trial) -> None:
     trial.expect_no_litter("after the commit by the next driver")
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def a_prepared_of_another_process_commits_here(trial: Trial) -> None:
     """Writers are other processes, on other machines: all that comes back from them is JSON."""
     driver = trial.driver(1)
@@ -44,7 +45,7 @@ def a_prepared_of_another_process_commits_here(trial: Trial) -> None:
     trial.expect(*_whole(0), when="after the commit of what another process prepared")
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def another_process_commits_a_prepared(trial: Trial) -> None:
     """A new driver on another machine has the pickled sink and the decision's JSON, and nothing else."""
     records, batches = trial.driver(1).prepare(0)
@@ -56,7 +57,7 @@ def another_process_commits_a_prepared(trial: Trial) -> None:
     trial.expect(*batches, when="after a commit in another process and one here")
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def a_prepared_of_the_last_release_commits(trial: Trial) -> None:
     """An upgrade may come between prepare and commit: records of the last release are read, and finished."""
     golden = trial.harness.golden()
@@ -72,7 +73,7 @@ def a_prepared_of_the_last_release_commits(trial: Trial) -> None:
     trial.expect_no_litter(f"after the commit of what release {golden.version} had prepared")
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def a_writer_that_died_leaves_nothing(trial: Trial) -> None:
     """A task is killed while it writes. What it left can be aborted, and the epoch runs again."""
     trial.driver(1)
@@ -86,7 +87,7 @@ def a_writer_that_died_leaves_nothing(trial: Trial) -> None:
     trial.expect(*heir.deliver(0), when="after a writer was killed, and a second run")
 
 
-@case(Promise.SEPARATION)
+@case(ContractGuarantee.SEPARATION)
 def a_writer_that_gave_up_leaves_nothing(trial: Trial) -> None:
     """`discard` undoes an attempt at any time, more than once, and no other attempt."""
     driver = trial.driver(1)
@@ -107,7 +108,7 @@ def a_writer_that_gave_up_leaves_nothing(trial: Trial) -> None:
     trial.expect(*batches, when="after the commit beside writers that gave up")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def the_declared_guarantee_is_the_one_a_kill_test_observes(trial: Trial) -> None:
     """A process is killed at many moments of prepare, commit and recovery; the next one recovers, and rows are counted."""
     killings = _Killings(trial)

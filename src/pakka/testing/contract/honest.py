@@ -10,12 +10,12 @@ import pyarrow as pa
 from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
 from pakka.model.prepared import Prepared, add_checksums
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import Beside, case
 from pakka.testing.contract.trial import Driver, Trial, as_json, epoch_of, refunds
 from pakka.testing.contract.verdict import Broken, require
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def it_has_the_shape_of_the_contract(trial: Trial) -> None:
     """Sink, writer and committer have their methods, and the committer at least one power to commit."""
     require(isinstance(trial.sink, Sink), f"{type(trial.sink).__name__} lacks methods of `Sink`")
@@ -31,7 +31,7 @@ def it_has_the_shape_of_the_contract(trial: Trial) -> None:
     require(isinstance(guarantee, SinkGuarantee), f"guarantee() gives {guarantee!r}, not a SinkGuarantee")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def looking_changes_nothing(trial: Trial) -> None:
     """Making a sink, opening a committer and asking it are free of effect: an older driver's look must not fence a newer."""
     trial.sink.target()
@@ -52,7 +52,7 @@ def looking_changes_nothing(trial: Trial) -> None:
     trial.expect(*batches, when="after somebody has looked")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def a_committer_may_be_called_from_any_thread(trial: Trial) -> None:
     """Calls come one after another, and not always from the thread that opened the committer."""
     driver = trial.driver(1)
@@ -72,7 +72,7 @@ def a_committer_may_be_called_from_any_thread(trial: Trial) -> None:
     trial.expect(*batches, when="after commits from two threads")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def pending_tells_the_truth(trial: Trial) -> None:
     """`pending` names what is staged, finished or not, and nothing else, in every phase and after a restart."""
     driver = trial.driver(1)
@@ -109,7 +109,7 @@ def _expect_pending(trial: Trial, driver: Driver, at_least: list[Prepared], at_m
     require(not strange, f"{when}, pending names {', '.join(sorted(map(str, strange)))}, which is not staged")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def ledger_tells_the_truth(trial: Trial) -> None:
     """The ledger knows the fence and the newest committed epoch with rows and checksum, and nothing that is not committed."""
     _expect_ledger(trial.committer(1).ledger(), 0, None, "before the first fence")
@@ -157,7 +157,7 @@ def _words(entry: Entry) -> str:
     return f"epoch {entry.epoch.number} of {entry.epoch.origin}, {entry.rows} rows, checksum {entry.checksum}"
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def a_sink_without_a_ledger_is_not_exactly_once(trial: Trial) -> None:
     """Exactly-once needs a memory in the sink itself: one that keeps no epochs must declare at-least-once."""
     is_exact = trial.sink.guarantee().level is Level.EXACTLY_ONCE
@@ -168,7 +168,7 @@ def a_sink_without_a_ledger_is_not_exactly_once(trial: Trial) -> None:
     require(remembers or not is_exact, "it declares exactly-once, and remembers no epoch that it has committed")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def it_travels_to_the_executors(trial: Trial) -> None:
     """The sink pickles, and what comes out of the pickle is the same sink."""
     try:
@@ -182,7 +182,7 @@ def it_travels_to_the_executors(trial: Trial) -> None:
     trial.expect(*batches, when="after a commit of what a pickled copy has written")
 
 
-@case(Promise.HONESTY)
+@case(Beside.HONESTY)
 def it_shows_no_secret(trial: Trial) -> None:
     """No secret is in anything that is logged, shown or stored: the sink's texts, its records, its errors."""
     driver = trial.driver(1)

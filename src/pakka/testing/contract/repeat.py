@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pakka.contract.audit import ContractGuarantee
 from pakka.errors import SinkError
 from pakka.model.outcome import Kind
 from pakka.model.prepared import Prepared
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import case
 from pakka.testing.contract.trial import Driver, Trial, epoch_of
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def commit_twice_leaves_one_copy(trial: Trial) -> None:
     """The second commit, by the same driver or the next one, answers ALREADY_COMMITTED and changes nothing."""
     driver = trial.driver(1)
@@ -27,7 +28,7 @@ def commit_twice_leaves_one_copy(trial: Trial) -> None:
     trial.expect(*batches, when="after a late commit of an older epoch")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def abort_leaves_nothing(trial: Trial) -> None:
     """After abort nothing is visible, nothing pending and nothing staged, and the epoch can run again."""
     driver = trial.driver(1)
@@ -41,7 +42,7 @@ def abort_leaves_nothing(trial: Trial) -> None:
     trial.expect(*batches, when="after an abort and a second run")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def abort_twice_is_harmless(trial: Trial) -> None:
     """What is gone already is fine, for this driver and for the next."""
     driver = trial.driver(1)
@@ -55,7 +56,7 @@ def abort_twice_is_harmless(trial: Trial) -> None:
     trial.expect(*batches, when="after aborts of another epoch")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def abort_after_commit_is_refused(trial: Trial) -> None:
     """What is committed stays: abort of it is refused with `SinkError`, and takes no row away."""
     driver = trial.driver(1)
@@ -79,7 +80,7 @@ def _must_refuse_abort(driver: Driver, records: list[Prepared], what: str) -> No
     raise Broken(f"abort of {what} must be refused with SinkError, and is not refused")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def commit_after_abort_is_refused(trial: Trial) -> None:
     """What was aborted is gone for good: its commit answers REFUSED, so that the epoch runs again."""
     driver = trial.driver(1)
@@ -92,7 +93,7 @@ def commit_after_abort_is_refused(trial: Trial) -> None:
     trial.expect(*batches, when="after a refused commit and a second run")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def a_lost_answer_is_unknown_and_ends_in_one_copy(trial: Trial) -> None:
     """The sink has committed and could not say so. It must not be called undone, and the next driver finds it done."""
     driver = trial.driver(1)
@@ -112,7 +113,7 @@ def a_lost_answer_is_unknown_and_ends_in_one_copy(trial: Trial) -> None:
     trial.expect_no_litter("after a lost answer and a second commit")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def a_lost_request_is_not_called_committed(trial: Trial) -> None:
     """The line broke before the sink could commit. An answer of COMMITTED would lose the epoch."""
     driver = trial.driver(1)
@@ -130,7 +131,7 @@ def a_lost_request_is_not_called_committed(trial: Trial) -> None:
     trial.expect_no_litter("after a lost request and a second commit")
 
 
-@case(Promise.IDEMPOTENCE)
+@case(ContractGuarantee.IDEMPOTENCE)
 def close_twice_is_harmless(trial: Trial) -> None:
     """A run that ends badly closes what is closed already; the sink is as usable as before."""
     driver = trial.driver(1)

@@ -6,27 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from pakka.contract.audit import ContractGuarantee
 from pakka.errors import PakkaError
 from pakka.testing.contract.harness import Harness
 from pakka.testing.contract.trial import Trial
 from pakka.testing.contract.verdict import Broken
 
 
-class Promise(Enum):
-    """The four guarantees of a sink, and what else a pipeline relies on."""
+class Beside(Enum):
+    """What a pipeline relies on beside the four guarantees."""
 
-    ISOLATION = "isolation"
-    """Nobody sees rows of an epoch before its commit, nor a part of it."""
-    SEPARATION = "prepare/commit separation"
-    """What is prepared outlives its process, and any other can finish or undo it."""
-    IDEMPOTENCE = "idempotent commit and abort"
-    """Both may be repeated freely."""
-    REJECTION = "duplicate-id rejection"
-    """An id is used once, and an older fence has no effect, at the durable boundary."""
     HONESTY = "honesty"
     """The sink tells the truth about itself: ledger, pending, guarantee, no secrets."""
     VALUES = "values"
     """Rows come out as they went in, or are refused before they are staged."""
+
+
+Promise = ContractGuarantee | Beside
+"""What a case puts to the test."""
 
 
 @dataclass(frozen=True, slots=True)

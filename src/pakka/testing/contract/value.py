@@ -12,38 +12,38 @@ import pyarrow as pa
 from pakka.contract.sink import Writer
 from pakka.errors import SchemaError
 from pakka.testing.contract.columns import MOMENTS, NESTED, NUMBERS, PLAIN, TEXTS, Column
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import Beside, case
 from pakka.testing.contract.trial import Driver, Trial
 from pakka.testing.contract.verdict import Broken, require
 
 _SHOWN = 120
 
 
-@case(Promise.VALUES)
+@case(Beside.VALUES)
 def every_spark_type_reads_back_or_is_refused(trial: Trial) -> None:
     """Every type that Spark can hand over, with ordinary values and null."""
     _check(trial, PLAIN)
 
 
-@case(Promise.VALUES)
+@case(Beside.VALUES)
 def hard_numbers_read_back_or_are_refused(trial: Trial) -> None:
     """NaN, infinities, the ends of every range, decimals of 38 digits."""
     _check(trial, NUMBERS)
 
 
-@case(Promise.VALUES)
+@case(Beside.VALUES)
 def hard_texts_read_back_or_are_refused(trial: Trial) -> None:
     """Empty and very long texts, NUL, characters beyond 16 bits, and all that a text format has a meaning for."""
     _check(trial, TEXTS)
 
 
-@case(Promise.VALUES)
+@case(Beside.VALUES)
 def hard_moments_read_back_or_are_refused(trial: Trial) -> None:
     """Dates before 1582, the first and last years, and the edge of what nanoseconds can hold."""
     _check(trial, MOMENTS)
 
 
-@case(Promise.VALUES)
+@case(Beside.VALUES)
 def nested_values_read_back_or_are_refused(trial: Trial) -> None:
     """Arrays, structs and maps, in each other, empty and null."""
     _check(trial, NESTED)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from pakka.contract.audit import ContractGuarantee
 from pakka.contract.sink import EpochCommit, SlotCommit
 from pakka.model.outcome import Kind
 from pakka.testing.contract.moment import visiting, watching
-from pakka.testing.contract.table import Promise, case
+from pakka.testing.contract.table import case
 from pakka.testing.contract.trial import SHARES, Trial, commit_slot, epoch_of
 from pakka.testing.contract.verdict import NotApplicable, require
 
@@ -17,7 +18,7 @@ _PATIENCE_S = 1.0
 """How long a commit stands still for a reader who waits for that very commit."""
 
 
-@case(Promise.ISOLATION)
+@case(ContractGuarantee.ISOLATION)
 def prepare_alone_is_invisible(trial: Trial) -> None:
     """Rows that are prepared and not committed are seen by nobody, however many processes come and go."""
     driver = trial.driver(1)
@@ -30,7 +31,7 @@ def prepare_alone_is_invisible(trial: Trial) -> None:
     trial.expect(when="after prepare, a restart and abort")
 
 
-@case(Promise.ISOLATION)
+@case(ContractGuarantee.ISOLATION)
 def commit_makes_visible_once(trial: Trial) -> None:
     """Every row of every slot and batch is there after the commit, once, and as it was written; epochs add up."""
     driver = trial.driver(1)
@@ -41,7 +42,7 @@ def commit_makes_visible_once(trial: Trial) -> None:
     trial.expect_no_litter("after the commit")
 
 
-@case(Promise.ISOLATION)
+@case(ContractGuarantee.ISOLATION)
 def many_writers_commit_as_one(trial: Trial) -> None:
     """A reader who looks at any moment of a commit sees the whole epoch or nothing of it."""
     driver = trial.driver(1)
@@ -91,7 +92,7 @@ class _Onlooker:
             self._errors.append(error)
 
 
-@case(Promise.ISOLATION)
+@case(ContractGuarantee.ISOLATION)
 def slots_may_be_committed_side_by_side(trial: Trial) -> None:
     """The coordinator commits slots from several threads at once; each gets the answer to its own."""
     driver = trial.driver(1)
@@ -106,7 +107,7 @@ def slots_may_be_committed_side_by_side(trial: Trial) -> None:
     trial.expect(*batches, when="after slots were committed side by side")
 
 
-@case(Promise.ISOLATION)
+@case(ContractGuarantee.ISOLATION)
 def an_empty_slot_and_an_empty_epoch_are_committed(trial: Trial) -> None:
     """Most slots of a small epoch are empty, and an epoch without any row is an epoch like any other."""
     driver = trial.driver(1)
