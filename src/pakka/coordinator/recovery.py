@@ -16,13 +16,15 @@ from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.coordinator.guard import Finding, examine
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
-from pakka.errors import FencedError, RegressError, UnavailableError
+from pakka.errors import FencedError, RegressError, SinkError, UnavailableError
 from pakka.model.epoch import Checkpoint, Epoch
 from pakka.model.id import Binding
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 
 T = TypeVar("T")
+_FENCES_MAX = 5
+"""How often a fence is taken in one start. The second is above all that the sinks have seen, unless another driver is at work."""
 Look = Callable[[], Checkpoint]
 """Reads Spark's checkpoint. It is read once the fence is taken: what is read before that may be overtaken by a driver that
 still runs, and would then be taken for an older copy."""
@@ -94,8 +96,8 @@ class Recovery:
         return self._enter(state, stations, finding, lost, aborted)
 
     def _take_fence(self) -> tuple[PipelineState, tuple[Station, ...]]:
-        at_least = 1
-        while True:
+        at_least, seen = 1, 0
+        for _ in range(_FENCES_MAX):
             state = self.store.take_fence(self.pipeline, self.owner, at_least)
             stations = self._open(state.fence)
             try:
@@ -109,6 +111,11 @@ class Recovery:
             # A newer driver may have raised it meanwhile. Then the pipeline is not ours any more, and is not taken back.
             check_fence(self.store, self.pipeline, state.fence)
             at_least = seen + 1
+        raise SinkError(
+            f"pipeline `{self.pipeline}`: a sink remembers fence {seen} and every one that was taken above it, {_FENCES_MAX} times; "
+            "no rows were changed",
+            hint="a sink may keep a fence in `raise_fence` only, and not when it is opened",
+        )
 
     def _open(self, fence: int) -> tuple[Station, ...]:
         stations: list[Station] = []

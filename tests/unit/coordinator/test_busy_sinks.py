@@ -1,10 +1,10 @@
-"""A sink that finds no time at the start of a run, because the driver that is being replaced still has it locked."""
+"""Sinks that make the start of a run hard: one that the driver being replaced still has locked, one that raises fences itself."""
 
 import uuid
 
 import pytest
 
-from pakka.errors import UnavailableError
+from pakka.errors import SinkError, UnavailableError
 from pakka.sinks.memory import MemoryCommitter, MemorySink, Space
 from tests.unit.coordinator.stage import Crash, Stage, crash_at
 
@@ -47,3 +47,16 @@ def test_one_that_stays_busy_ends_the_run_with_its_own_words(stage, monkeypatch,
     with pytest.raises(UnavailableError, match=f"{name}: locked by another process"):
         stage.run(0)
     assert len(stage.waits) == 3
+
+
+def test_a_sink_that_raises_the_fence_when_it_is_opened_is_refused(stage, monkeypatch):
+    real = MemorySink.open_committer
+
+    def eager(self, binding, fence):
+        committer = real(self, binding, fence)
+        committer.raise_fence()
+        return committer
+
+    monkeypatch.setattr(MemorySink, "open_committer", eager)
+    with pytest.raises(SinkError, match="no rows were changed"):
+        stage.run(0)
