@@ -1,6 +1,7 @@
 """`python -m tests.audit.slow TARGET`: an audit that stands still in the middle of a commit, to be interrupted there."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -27,5 +28,7 @@ class SlowApplier(SqliteApplier):
 
 
 if __name__ == "__main__":
+    # Whoever runs the tests in the background has them ignore Ctrl-C, and their children too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     registry.SINKS["sqlite"] = "tests.audit.slow:SlowSink"
     main(["audit", sys.argv[1]])
