@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROWS = {"tiny": 2_000, "small": 2_000_000, "full": 10_000_000}
 FILES = {"tiny": 8, "small": 16, "full": 16}
-ROUNDS = {"tiny": 1, "small": 4, "full": 7}
+ROUNDS = {"tiny": 1, "small": 3, "full": 7}
 WARM_UPS = {"tiny": 0, "small": 2, "full": 2}
 RULE = "qty <> 13"
 """One of 97 quantities, so that about one row in a hundred is dead."""

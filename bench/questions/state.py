@@ -26,7 +26,7 @@ from tests.fixtures.postgres import PostgresServer, find_binaries
 YOUNG = {"tiny": 5, "small": 100, "full": 100}
 OLD = {
     "sqlite": {"tiny": 50, "small": 100_000, "full": 100_000},
-    "postgresql": {"tiny": 20, "small": 20_000, "full": 100_000},
+    "postgresql": {"tiny": 20, "small": 5_000, "full": 100_000},
 }
 ROUNDS = {"tiny": 2, "small": 15, "full": 40}
 DECISIONS = 20
