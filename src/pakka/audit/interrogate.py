@@ -16,7 +16,7 @@ from pakka.audit.scratch import Ground
 from pakka.audit.stage import Broken, Heir, Ids, NotApplicable, Stage, watching
 from pakka.contract.audit import ContractGuarantee, audit_pipeline
 from pakka.contract.sink import EpochCommit
-from pakka.errors import PakkaError, UnavailableError
+from pakka.errors import PakkaError, UnavailableError, UnknownOutcomeError
 from pakka.model.epoch import Epoch
 from pakka.model.outcome import Kind, Outcome
 from pakka.model.prepared import Prepared
@@ -300,11 +300,13 @@ def _prepared_by_the_dead(stage: Stage, part: str, epoch: Epoch, ids: Ids) -> li
 
 
 def _refusal(act: Callable[[], object]) -> object | None:
-    """None if the act was refused with an error; else its answer."""
+    """None if the sink said no; else its answer. Whether a no is true, a reader sees next."""
     try:
         answer = act()
     except UnavailableError:
         raise
-    except Exception:  # whichever error it is, the act was not done
+    except UnknownOutcomeError:
+        return Kind.UNKNOWN.value
+    except Exception:  # the contract has several errors for a no, and a sink of one's own may have others
         return None
     return None if answer in (Kind.REFUSED.value, Kind.RETRY.value) else answer
