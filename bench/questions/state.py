@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bench import scratch
@@ -21,7 +18,7 @@ from pakka.model.epoch import Count, Epoch
 from pakka.model.id import Slot
 from pakka.model.prepared import Prepared, checksum_of
 from pakka.state import open_store
-from tests.fixtures.postgres import PostgresServer, find_binaries
+from tests.fixtures.postgres import find_binaries, running_server
 
 YOUNG = {"tiny": 5, "small": 100, "full": 100}
 OLD = {
@@ -113,7 +110,7 @@ def answer(size: str) -> Answer:
     if binaries is None:
         notes.append("No PostgreSQL server on this machine (`make setup-postgres`), so it was not asked.")
     else:
-        with _postgres(binaries) as server:
+        with running_server(binaries) as server:
             figures += _figures("postgresql", size, lambda _: server.create_database())
     return Answer("state", size, tuple(figures), tuple(notes), ROUNDS[size])
 
@@ -134,17 +131,3 @@ def _figures(kind: str, size: str, url: Callable[[str], str]) -> list[Figure]:
     for place in (young, old):
         place.store.close()
     return figures
-
-
-@contextmanager
-def _postgres(binaries: Path) -> Iterator[PostgresServer]:
-    """A server of our own; not below the checkout, which its user may not be allowed to enter."""
-    root = Path(tempfile.mkdtemp(prefix="pakka-bench-"))
-    server = PostgresServer(binaries, root)
-    try:
-        server.create()
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(root, ignore_errors=True)

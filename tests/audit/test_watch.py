@@ -1,13 +1,10 @@
 """A sink or a state store that is weakened while a pipeline runs stops it before the next decision."""
 
-import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import psycopg
@@ -223,19 +220,9 @@ def test_a_wrong_password_is_told_without_the_password(lax_url):
 @pytest.fixture
 def lax_url(monkeypatch) -> Iterator[str]:
     """A server whose durability can be turned off: its settings are not given on its command line, which would win."""
-    binaries = postgres.find_binaries()
-    if binaries is None:
-        pytest.skip("no PostgreSQL server on this machine; `make setup-postgres` installs it")
     monkeypatch.setattr(postgres, "SETTINGS", {"listen_addresses": "127.0.0.1"})
-    root = Path(tempfile.mkdtemp(prefix="pakka-pg-"))
-    server = postgres.PostgresServer(binaries, root)
-    try:
-        server.create()
-        server.start()
+    with postgres.running_server(postgres.need_binaries()) as server:
         yield server.create_database()
-    finally:
-        server.stop()
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def weaken(url: str, statements: list[str]) -> None:
