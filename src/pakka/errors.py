@@ -94,6 +94,16 @@ class FencedError(PakkaError):
             hint=f"another driver is running; stop this one, or see the owner with `pakka status {pipeline}`",
         )
 
+    @classmethod
+    def replaced(cls, pipeline: str, mine: int, store: str, held: int | None) -> FencedError:
+        """The state store no longer knows this driver's fence, though no newer driver has taken one."""
+        holds = "knows nothing of it" if held is None else f"holds only fence {held}"
+        return cls(
+            f"pipeline `{pipeline}`: state store {store} {holds}, while fence {mine} is running: it was removed, or replaced by an "
+            f"older copy; nothing was changed by fence {mine}",
+            hint="stop this driver and find out who changed the state store; the next run compares it with the sinks",
+        )
+
 
 class BugError(PakkaError):
     """pakka broke one of its own rules, such as a wrong move between phases."""

@@ -139,15 +139,9 @@ class MemoryStore:
         state = self.states.get(pipeline)
         if state is not None and state.fence == fence:
             return state
-        where = f"pipeline `{pipeline}`"
         if state is not None and state.fence > fence:
-            raise FencedError.of(where, pipeline, fence, state.fence)
-        holds = "knows nothing of it" if state is None else f"holds only fence {state.fence}"
-        raise FencedError(
-            f"{where}: state store {self.describe()} {holds}, while fence {fence} is running: it was removed, or replaced by an "
-            f"older copy; nothing was changed by fence {fence}",
-            hint="stop this driver and find out who changed the state store; the next run compares it with the sinks",
-        )
+            raise FencedError.of(f"pipeline `{pipeline}`", pipeline, fence, state.fence)
+        raise FencedError.replaced(pipeline, fence, self.describe(), state.fence if state else None)
 
     def _check_same(self, state: PipelineState, decision: Decision) -> None:
         number = decision.epoch.number
