@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ _SETTINGS = {
     # environment, pakka has put in before.
     "spark.sql.variable.substitute": "false",
 }
+_SOCKET_PATH_MAX = 104
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -87,7 +89,11 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> Sp
 
 def _sockets() -> dict[str, str]:
     """Let Spark and its Python workers talk without TCP, whose delayed acknowledgements cost every small epoch 40 ms."""
-    if not hasattr(socket, "AF_UNIX"):
+    # Longer paths are refused by the system; the shortest limit is that of macOS.
+    is_short = (
+        len(tempfile.gettempdir()) + len("/pakka-12345678/.") + len(str(uuid.uuid4())) + len(".sock") < _SOCKET_PATH_MAX
+    )
+    if not hasattr(socket, "AF_UNIX") or not is_short:
         return {}
     directory = tempfile.mkdtemp(prefix="pakka-")
     # Spark leaves some of them behind.

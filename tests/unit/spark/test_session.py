@@ -1,9 +1,12 @@
-"""What the JVM and its workers print goes where it was told to, and never among what pakka tells on stdout."""
+"""What the JVM and its workers print goes where it was told to; and where they meet."""
 
+import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from pakka.spark.session import _output_to
+from pakka.spark.session import _output_to, _sockets
 
 _LOUD = [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr)"]
 
@@ -22,3 +25,13 @@ def test_without_a_log_a_child_prints_to_stderr(capfd):
         subprocess.run(_LOUD, check=True)
     out, err = capfd.readouterr()
     assert (out, sorted(err.split())) == ("", ["err", "out"])
+
+
+def test_workers_meet_the_jvm_in_a_directory_that_only_this_user_may_enter():
+    place = Path(_sockets()["spark.python.unix.domain.socket.dir"])
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_a_temporary_directory_whose_name_is_too_long_for_a_socket_leaves_them_to_tcp(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
+    assert _sockets() == {}
