@@ -18,10 +18,6 @@ class TestMemory(SinkContract):
             "an_old_fence_cannot_prepare",
             "rows ride inside the record, so a writer touches nothing that is fenced; its commit is refused",
         ),
-        Waiver(
-            "an_epoch_of_another_origin_is_not_taken_for_this_one",
-            "it goes by the number alone; the coordinator compares its ledger with the checkpoint at every start",
-        ),
         Waiver("another_process_commits_a_prepared", "its rows live in one process, and are gone with it"),
         Waiver(
             "commit_after_abort_is_refused",

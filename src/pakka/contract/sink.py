@@ -102,7 +102,8 @@ class SlotCommit(Protocol):
     def commit(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Sequence[Outcome]:
         """Make these slots visible; one answer each, in order. Called from several threads with different slots.
 
-        Ask the ledger before answering REFUSED: what is missing may be what is already committed.
+        Ask the ledger before answering REFUSED: what is missing may be what is already committed. A slot that the ledger
+        holds is ALREADY_COMMITTED, whichever attempt at it comes.
         """
 
 
@@ -113,7 +114,8 @@ class EpochCommit(Protocol):
     def commit_epoch(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Outcome:
         """Make the epoch visible and enter it in the ledger, atomically. `prepared` holds every slot, or none at all.
 
-        With no records the epoch is only entered in the ledger.
+        With no records the epoch is only entered in the ledger. An epoch of the same number and another origin has other
+        rows: that is no ALREADY_COMMITTED, and is refused with `SinkError`.
         """
 
 

@@ -121,6 +121,8 @@ class MemoryCommitter:
             self._check_fence()
             last = self.space.ledger.get(self.key)
             if last is not None and epoch.number <= last.epoch.number:
+                if epoch.number == last.epoch.number and epoch != last.epoch:
+                    raise SinkError(f"{self.binding}: holds another epoch {epoch.number}; nothing was changed")
                 return ALREADY_COMMITTED
             tables = [pa.ipc.open_stream(base64.b64decode(p.detail["rows"])).read_all() for p in prepared]
             self.space.rows.extend(tables)
