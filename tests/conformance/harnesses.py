@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -59,8 +60,9 @@ class FilesHarness(Shipped):
         files = sorted((self.place / "out" / "rows").rglob(f"*.{self.ending}"))
         return [row for path in files for row in self.read(path, schema)]
 
+    @abstractmethod
     def read(self, path: Path, schema: pa.Schema) -> list[dict]:
-        raise NotImplementedError
+        """The rows of one file, as any program reads it."""
 
 
 class ParquetHarness(FilesHarness):

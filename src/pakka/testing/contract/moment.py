@@ -48,13 +48,8 @@ def watching() -> Iterator[Course]:
     def count(*_: Any) -> None:
         course.moments += 1
 
-    points.arm(lambda point, _: course.points.append(point))
-    sys.setprofile(count)
-    try:
+    with _listening(count, lambda point, _: course.points.append(point)):
         yield course
-    finally:
-        sys.setprofile(None)
-        points.arm(None)
 
 
 @contextmanager
@@ -74,15 +69,8 @@ def striking(strike: Strike, act: Callable[[], None]) -> Iterator[None]:
             points.arm(None)
             act()
 
-    if strike.point:
-        points.arm(reached)
-    else:
-        sys.setprofile(count)
-    try:
+    with _listening(None if strike.point else count, reached if strike.point else None):
         yield
-    finally:
-        sys.setprofile(None)
-        points.arm(None)
 
 
 @contextmanager
@@ -105,7 +93,14 @@ def visiting(every: int, act: Callable[[], None]) -> Iterator[None]:
         if left <= 0:
             visit()
 
-    points.arm(lambda _point, _epoch: visit())
+    with _listening(count, lambda _point, _epoch: visit()):
+        yield
+
+
+@contextmanager
+def _listening(count: Callable[..., None] | None, reached: Callable[[str, int], None] | None) -> Iterator[None]:
+    """Call these at every moment of this thread, and at every crash point of any."""
+    points.arm(reached)
     sys.setprofile(count)
     try:
         yield

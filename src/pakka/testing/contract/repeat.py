@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from pakka.contract.audit import ContractGuarantee
 from pakka.errors import SinkError
 from pakka.model.outcome import Kind
@@ -106,11 +108,7 @@ def a_lost_answer_is_unknown_and_ends_in_one_copy(trial: Trial) -> None:
         outcome.is_final or outcome.kind is Kind.UNKNOWN,
         f"a commit whose answer was lost must be UNKNOWN, and is answered {outcome.kind.name} ({outcome.reason})",
     )
-    trial.restart()
-    heir = trial.driver(2, (epoch_of(0), records))
-    heir.must_commit(0, records, "the commit after an answer was lost")
-    trial.expect(*batches, when="after a lost answer and a second commit")
-    trial.expect_no_litter("after a lost answer and a second commit")
+    _must_end_in_one_copy(trial, records, batches, "a lost answer")
 
 
 @case(ContractGuarantee.IDEMPOTENCE)
@@ -124,11 +122,15 @@ def a_lost_request_is_not_called_committed(trial: Trial) -> None:
         raise NotApplicable("its harness knows no way to lose a commit on its way")
     if outcome.is_final:
         trial.expect(*batches, when=f"after a commit that failed on its way and was answered {outcome.kind.name}")
+    _must_end_in_one_copy(trial, records, batches, "a lost request")
+
+
+def _must_end_in_one_copy(trial: Trial, records: list[Prepared], batches: list[pa.RecordBatch], after: str) -> None:
     trial.restart()
     heir = trial.driver(2, (epoch_of(0), records))
-    heir.must_commit(0, records, "the commit after a request was lost")
-    trial.expect(*batches, when="after a lost request and a second commit")
-    trial.expect_no_litter("after a lost request and a second commit")
+    heir.must_commit(0, records, f"the commit after {after}")
+    trial.expect(*batches, when=f"after {after} and a second commit")
+    trial.expect_no_litter(f"after {after} and a second commit")
 
 
 @case(ContractGuarantee.IDEMPOTENCE)
