@@ -11,7 +11,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from pakka.contract.audit import AUDIT_ID
-from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit, Writer
+from pakka.contract.sink import Committer, EpochCommit, EpochEntry, Sink, SlotCommit, Writer
 from pakka.errors import UnavailableError
 from pakka.model.epoch import Epoch
 from pakka.model.id import Binding, Slot
@@ -89,6 +89,9 @@ class Driver:
                 outcome = answer
         if isinstance(self.committer, EpochCommit):
             outcome = self.committer.commit_epoch(epoch, records)
+        elif isinstance(self.committer, EpochEntry):
+            entered = self.committer.enter(epoch)
+            return outcome if entered.is_final else entered
         return outcome
 
 

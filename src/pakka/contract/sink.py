@@ -8,7 +8,8 @@ A sink is split by role and by the place where it runs::
 
 A committer has one or both of two powers, as small mix-ins: `SlotCommit` makes each slot visible on its own and in
 parallel; `EpochCommit` makes the whole epoch visible in one operation, after the slots. A reader of a sink that has
-only `SlotCommit` can see a part of an epoch for a moment; a reader of one with `EpochCommit` never does.
+only `SlotCommit` can see a part of an epoch for a moment; a reader of one with `EpochCommit` never does. A committer with
+`SlotCommit` alone adds `EpochEntry`, by which its ledger learns that an epoch is whole.
 """
 
 from __future__ import annotations
@@ -120,6 +121,14 @@ class EpochCommit(Protocol):
 
 
 @runtime_checkable
+class EpochEntry(Protocol):
+    """The power to enter an epoch in the ledger once all its slots are visible. For sinks that commit slot by slot."""
+
+    def enter(self, epoch: Epoch) -> Outcome:
+        """Every slot of this epoch is visible, or it has none: from now on the ledger calls it whole."""
+
+
+@runtime_checkable
 class Sink(Protocol):
     """Where rows go. Making one does no I/O; it is pickled and sent to the executors."""
 
@@ -134,3 +143,11 @@ class Sink(Protocol):
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         """Connect as the driver that holds `fence`. Changes nothing yet; `raise_fence` does."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """The power to leave a choice to the system. For sinks; asked once, on the driver, before a run begins."""
+
+    def choose(self) -> Sink:
+        """This sink with every choice made, by looking at the system. Its `guarantee` says which and why."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from pakka.contract.sink import Committer, EpochCommit, Sink, SlotCommit
+from pakka.contract.sink import Committer, EpochCommit, EpochEntry, Sink, SlotCommit
 from pakka.contract.state import Decision
 from pakka.coordinator.retry import Retry
 from pakka.errors import FencedError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
@@ -80,6 +81,8 @@ class Station:
             outcome = self._ask_epoch(self.committer, epoch, every)
             if outcome.kind is Kind.REFUSED:
                 return outcome, (), list(every)
+        elif isinstance(self.committer, EpochEntry):
+            outcome = _answer(partial(self.committer.enter, epoch), lambda o: o)
         return outcome, () if outcome.is_final else left, lost
 
     def _ask_slots(

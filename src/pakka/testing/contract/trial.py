@@ -7,12 +7,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from pakka.contract.sink import Committer, EpochCommit, SlotCommit, Writer
+from pakka.contract.sink import Committer, EpochCommit, EpochEntry, SlotCommit, Writer
 from pakka.errors import FencedError, PakkaError, RefusedError, UnavailableError
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
@@ -74,6 +75,9 @@ def commit_epoch(committer: Committer, epoch: Epoch, prepared: Sequence[Prepared
     if isinstance(committer, EpochCommit):
         whole = committer
         outcome = told(lambda: whole.commit_epoch(epoch, prepared))
+    elif isinstance(committer, EpochEntry):
+        entered = told(partial(committer.enter, epoch))
+        outcome = outcome if entered.is_final else entered
     if outcome is None:
         raise Broken("its committer has neither `commit` nor `commit_epoch`: nothing could ever become visible")
     return outcome

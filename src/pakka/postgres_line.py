@@ -1,0 +1,117 @@
+"""Lines to PostgreSQL, for the state store and the sink: an address that never shows its password, and a connection that
+cannot keep its thread for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pakka.errors import ConfigError
+
+ANSWER_S = 60.0
+"""How long a whole transaction may take before its connection is cut from this side.
+
+The server's own limits end what waits or idles there. A frozen server, or a line that swallows every packet, ends nothing.
+"""
+
+# What the URL says itself goes before these.
+_CONNECT = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "fallback_application_name": "pakka",
+}
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a database is and how to get in. Its text has no password."""
+
+    params: dict[str, Any]
+
+    @classmethod
+    def parse(cls, url: str, whose: str) -> Address:
+        """`whose` begins the message if it cannot be read."""
+        try:
+            return cls({**_CONNECT, **conninfo_to_dict(url)})
+        except (psycopg.ProgrammingError, UnicodeDecodeError):
+            # The text of the error may quote the password, so it is neither shown nor chained.
+            raise ConfigError(
+                f"{whose}: the PostgreSQL URL cannot be read",
+                hint="it should look like `postgresql://USER:PASSWORD@HOST:5432/DATABASE`, with `%40` for an `@` in a password",
+            ) from None
+
+    def __str__(self) -> str:
+        user, host, port = (str(self.params.get(k) or "") for k in ("user", "host", "port"))
+        place = f"{user}@{host}" if user else host
+        return f"postgresql://{place}{':' if port else ''}{port}/{self.params.get('dbname') or ''}"
+
+    def __repr__(self) -> str:
+        return f"Address({self})"
+
+    def scrub(self, text: str) -> str:
+        """A server's message on one line, without the password."""
+        text = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+        secret = str(self.params.get("password") or "")
+        for form in {secret, quote(secret, safe="")} - {""}:
+            text = text.replace(form, "***")
+        return text
+
+
+class Line:
+    """One connection in autocommit. Whatever takes too long is ended by cutting it, which wakes the thread that waits."""
+
+    def __init__(self, address: Address) -> None:
+        # No server-side prepared statements: poolers that hand out another server connection lose them.
+        self.db: psycopg.Connection[Row] = psycopg.connect(
+            make_conninfo(**address.params), autocommit=True, prepare_threshold=None
+        )
+        self._socket = socket.socket(fileno=os.dup(self.db.fileno()))
+        self.is_late = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self.db.closed and not self.is_late
+
+    def ask(self, statement: str, params: Sequence[object] | dict[str, object] = ()) -> list[Row]:
+        """Run a statement, and bring all its rows. Call it inside `within`."""
+        if self.is_late:
+            raise psycopg.OperationalError("the connection was given up")
+        cursor = self.db.execute(statement, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def within(self, seconds: float = ANSWER_S) -> Iterator[Line]:
+        """Cut the line if what is inside takes longer."""
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield self
+        finally:
+            timer.cancel()
+            timer.join()  # or it could still strike, at the next transaction
+
+    def close(self) -> None:
+        self._socket.close()
+        self.db.close()
+
+    def _cut(self) -> None:
+        """Wakes the thread that waits for an answer: it finds its connection closed."""
+        self.is_late = True
+        with suppress(OSError):  # closed in this very moment, which is what was wanted
+            self._socket.shutdown(socket.SHUT_RDWR)
