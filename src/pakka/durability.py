@@ -1,14 +1,15 @@
-"""Settings probes for what stands on a disk: files, and SQLite databases of sinks and state stores alike.
+"""Settings that decide whether what is committed outlives the machine: of files, and of databases of sinks and state stores alike.
 
 fsync cannot be tested without cutting the power, but much of what makes it a lie is written down somewhere: in the mount
-options, in the environment, in how SQLite was built. That is what is read here.
+options, in the environment, in how SQLite was built, in a server's own settings. What is read of them is judged here, so that
+a sink and a state store of one kind say the same of it.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ Ask = Callable[[str], object]
 
 _NO_BARRIER = frozenset({"barrier=0", "nobarrier"})
 _SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+_SWITCHED_OFF = {
+    "fsync": "the server does not wait for its disk: a power cut loses what was committed, and can break the database",
+    "full_page_writes": "a power cut in the middle of a write leaves a page that is half old and half new",
+}
 
 
 def place_probes(path: Path) -> tuple[Probe, ...]:
@@ -98,6 +103,36 @@ def synchronous(ask: Ask) -> Finding:
         return Finding("synchronous", Severity.FINE, level, "COMMIT waits for the disk")
     why = "COMMIT does not wait for the disk: a power cut loses committed epochs"
     return Finding("synchronous", Severity.BREAKS, level, why, "PRAGMA synchronous = FULL")
+
+
+def postgres_switch(name: str, value: str) -> Finding:
+    """`fsync` or `full_page_writes` of a PostgreSQL server."""
+    if value == "on":
+        return Finding(name, Severity.FINE, value, "what is committed outlives a power cut")
+    fix = f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"
+    return Finding(name, Severity.BREAKS, value, _SWITCHED_OFF[name], fix)
+
+
+def postgres_synchronous_commit(ours: str, theirs: str) -> Finding:
+    """Whether a PostgreSQL server answers COMMIT when it is on the disk: in our transactions, and outside of them."""
+    name, fix = "synchronous_commit", "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()"
+    if ours == "off":
+        why = "COMMIT is answered before it is on the disk: a power cut loses what was committed"
+        return Finding(name, Severity.BREAKS, ours, why, fix)
+    if theirs == "off":
+        why = "COMMIT is answered before it is on the disk; pakka asks for more in its own transactions, and others may not"
+        return Finding(name, Severity.WARNS, theirs, why, fix)
+    return Finding(name, Severity.FINE, ours, "COMMIT is answered when it is on the disk")
+
+
+def postgres_unlogged(names: Sequence[str], lost: str) -> Finding:
+    """Tables of a PostgreSQL database that a crash of the server empties, and what is lost with them."""
+    name = "unlogged tables"
+    if not names:
+        return Finding(name, Severity.FINE, "none", "tables outlive a crash of the server")
+    why = f"the server empties unlogged tables after a crash, and {lost} in them are gone"
+    fix = "; ".join(f"ALTER TABLE {table} SET LOGGED" for table in names)
+    return Finding(name, Severity.BREAKS, ", ".join(names), why, fix)
 
 
 def _is_built_without_sync() -> bool:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pakka.contract.audit import Finding, Probe, Severity
+from pakka.contract.audit import Probe
+from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
 from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
 from pakka.state._store import SqlStore
 
@@ -44,10 +45,6 @@ _UNLOGGED = """
     SELECT relname FROM pg_class WHERE relname IN ('pakka_meta', 'pakka_pipeline', 'pakka_epoch')
     AND relpersistence = 'u' AND pg_table_is_visible(oid) ORDER BY relname
 """
-_LOST = {
-    "fsync": "the server does not wait for its disk: a power cut loses decisions, and can break the database",
-    "full_page_writes": "a power cut in the middle of a write leaves a page that is half old and half new",
-}
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
@@ -85,13 +82,17 @@ class PostgresStore(SqlStore):
         return True
 
     def probes(self) -> Sequence[Probe]:
+        def unlogged() -> list[str]:
+            return [name for (name,) in self._read(lambda: self._execute(_UNLOGGED))]
+
+        def switch(name: str) -> Probe:
+            return Probe(name, lambda: postgres_switch(name, self._setting(name)[0]))
+
         return (
-            Probe("fsync", lambda: _switch("fsync", self._setting("fsync")[0])),
-            Probe("full_page_writes", lambda: _switch("full_page_writes", self._setting("full_page_writes")[0])),
-            Probe("synchronous_commit", lambda: _synchronous_commit(*self._setting("synchronous_commit"))),
-            Probe(
-                "unlogged tables", lambda: _unlogged([name for (name,) in self._read(lambda: self._execute(_UNLOGGED))])
-            ),
+            switch("fsync"),
+            switch("full_page_writes"),
+            Probe("synchronous_commit", lambda: postgres_synchronous_commit(*self._setting("synchronous_commit"))),
+            Probe("unlogged tables", lambda: postgres_unlogged(unlogged(), "all fences and decisions")),
         )
 
     def _setting(self, name: str) -> tuple[str, str]:
@@ -176,28 +177,3 @@ class PostgresSettings(PostgresStore):
     def _connect_and_check(self) -> None:
         with self._or_drop():
             self._connect()
-
-
-def _switch(name: str, value: str) -> Finding:
-    if value == "on":
-        return Finding(name, Severity.FINE, value, "what is committed outlives a power cut")
-    return Finding(name, Severity.BREAKS, value, _LOST[name], f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()")
-
-
-def _synchronous_commit(ours: str, theirs: str) -> Finding:
-    name, fix = "synchronous_commit", "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()"
-    if ours == "off":
-        why = "COMMIT is answered before it is on the disk: a power cut loses decisions"
-        return Finding(name, Severity.BREAKS, ours, why, fix)
-    if theirs == "off":
-        why = "COMMIT is answered before it is on the disk; pakka asks for more in its own transactions, and others may not"
-        return Finding(name, Severity.WARNS, theirs, why, fix)
-    return Finding(name, Severity.FINE, ours, "COMMIT is answered when it is on the disk")
-
-
-def _unlogged(names: list[str]) -> Finding:
-    if not names:
-        return Finding("unlogged tables", Severity.FINE, "none", "tables outlive a crash of the server")
-    why = "the server empties unlogged tables after a crash, and every fence and decision in them is gone"
-    fix = "; ".join(f"ALTER TABLE {name} SET LOGGED" for name in names)
-    return Finding("unlogged tables", Severity.BREAKS, ", ".join(names), why, fix)
