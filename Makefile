@@ -22,6 +22,10 @@ setup: ## create .venv from the lock and check for Java; fast when nothing chang
 setup-postgres: ## make sure PostgreSQL's server binaries are there for the tests
 	@tools/postgres.sh
 
+.PHONY: setup-mariadb
+setup-mariadb: ## make sure MariaDB's server binaries are there for the tests
+	@tools/mariadb.sh
+
 .PHONY: setup-model
 setup-model: setup ## fetch TLC, which checks the protocol's specification
 	@tools/model.sh
@@ -31,7 +35,7 @@ demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
 
 .PHONY: test
-test: setup setup-postgres setup-model check ## run the checks and every test
+test: setup setup-postgres setup-mariadb setup-model check ## run the checks and every test
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
@@ -47,7 +51,7 @@ format: setup ## rewrite the code as the checks want it
 	$(BIN)/ruff check --fix .
 
 .PHONY: certify
-certify: setup setup-postgres ## run the long fault-injection suite that makes the guarantee matrix
+certify: setup setup-postgres setup-mariadb ## run the long fault-injection suite that makes the guarantee matrix
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
 .PHONY: model
