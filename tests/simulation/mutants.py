@@ -105,7 +105,7 @@ def _presume_commit(stations, decided, fence):
                 epoch = Epoch(record.slot.pipeline, record.slot.epoch, Origin("presumed", record.slot.epoch, ""))
                 commit = getattr(station.committer, "commit_epoch", None) or station.committer.commit
                 commit(epoch, [record])
-    return 0
+    return ()
 
 
 def _not_entered(self, *rest):
@@ -171,7 +171,7 @@ def _answers(change: Mapping[Kind, Outcome]) -> tuple[tuple[object, str, Any], .
 
 
 def _sweep_nothing(stations, decided, fence):
-    return 0 if decided else _abort_undecided(stations, decided, fence)
+    return () if decided else _abort_undecided(stations, decided, fence)
 
 
 def _sweep_all(stations, decided, fence):
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant("S3", "settled before the fence is raised", _one(Recovery, "_raise_and_settle", _settle_before_raise)),
     Mutant("S3", "open decisions are not looked at", _one(Recovery, "_take_fence", _open_forgotten)),
     Mutant("S3", "open decisions are entered and not committed", _one(Recovery, "_commit_open", _enter_without_commit)),
-    Mutant("S3", "what is undecided is not aborted", _one(recovery_module, "abort_undecided", lambda *_: 0)),
+    Mutant("S3", "what is undecided is not aborted", _one(recovery_module, "abort_undecided", lambda *_: ())),
     Mutant("S3", "what is undecided is presumed committed", _one(recovery_module, "abort_undecided", _presume_commit)),
     Mutant("S3", "what is decided is aborted too", _one(recovery_module, "abort_undecided", _sweep_all)),
     Mutant("S4", "what recovery has committed is forgotten", _one(Recovery, "_enter", _not_entered)),

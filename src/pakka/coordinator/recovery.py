@@ -41,14 +41,18 @@ class Recovered:
     base: int
     finished: int
     """Decided epochs that were committed again."""
-    aborted: int
-    """Prepared records that no decision named."""
+    undone: tuple[Prepared, ...]
+    """Prepared records that no decision named, and that were aborted."""
     lost: Mapping[str, tuple[Prepared, ...]]
     """Records of the last decided epoch that a sink can no longer commit, by sink; the epoch has to run again."""
     reopened: Decision | None
     """The decision those records belong to."""
     held: Mapping[str, Entry]
     """Sinks that already hold the next epoch, though no decision for it is left."""
+
+    @property
+    def aborted(self) -> int:
+        return len(self.undone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +94,10 @@ class Recovery:
         reach("recover.examined", state.committed + 1)
         # 3. A sink whose prepared transactions block the fence says so; settling them unblocks it. Settling comes last,
         #    because an older driver may have prepared something up to the moment the fence was raised.
-        lost, aborted = self._raise_and_settle(state, stations)
+        lost, undone = self._raise_and_settle(state, stations)
         reach("recover.settled", state.committed + 1)
         # 4. What is committed everywhere is entered, so that the next recovery has nothing to do.
-        return self._enter(state, stations, finding, lost, aborted)
+        return self._enter(state, stations, finding, lost, undone)
 
     def _take_fence(self) -> tuple[PipelineState, tuple[Station, ...]]:
         at_least, seen = 1, 0
@@ -130,8 +134,8 @@ class Recovery:
 
     def _raise_and_settle(
         self, state: PipelineState, stations: tuple[Station, ...]
-    ) -> tuple[dict[str, tuple[Prepared, ...]], int]:
-        aborted = 0
+    ) -> tuple[dict[str, tuple[Prepared, ...]], tuple[Prepared, ...]]:
+        undone: tuple[Prepared, ...] = ()
         waits = self.retry.waits()
         while True:
             blocked = [s for s in stations if not self._ask(s.committer.raise_fence)]
@@ -141,14 +145,14 @@ class Recovery:
             reach("recover.raised", state.committed + 1)
             lost = self._commit_open(state, stations)
             reach("recover.committed", state.committed + 1)
-            aborted += self._ask(lambda: abort_undecided(stations, state.open, state.fence))
+            undone += self._ask(lambda: abort_undecided(stations, state.open, state.fence))
             if not blocked:
-                return lost, aborted
+                return lost, undone
             wait = next(waits, None)
             if wait is None:
                 raise UnavailableError(
                     f"{blocked[0].binding}: the fence cannot be raised to {state.fence}: something prepared is in its way",
-                    hint=f"see what holds it with `pakka status {self.pipeline}`, then run again",
+                    hint=f"see what it is with `pakka indoubt list {self.pipeline}`, then run again",
                 )
             self.sleep(wait)
 
@@ -175,7 +179,7 @@ class Recovery:
         stations: tuple[Station, ...],
         finding: Finding,
         lost: Mapping[str, tuple[Prepared, ...]],
-        aborted: int,
+        undone: tuple[Prepared, ...],
     ) -> Recovered:
         finished = len(state.open) - (1 if lost else 0)
         committed = finding.adopt
@@ -192,7 +196,7 @@ class Recovery:
         # A reopened epoch runs next, and sinks may hold slots of it that its decision does not name.
         upcoming = reopened.epoch.number if reopened else max([*known, committed.number] if committed else known) + 1
         held = self._held(stations, upcoming)
-        return Recovered(state, stations, committed, finding.base, finished, aborted, lost, reopened, held)
+        return Recovered(state, stations, committed, finding.base, finished, undone, lost, reopened, held)
 
     def _held(self, stations: tuple[Station, ...], epoch: int) -> dict[str, Entry]:
         """Sinks that already hold this epoch: it was decided by a state store that is gone.
@@ -245,16 +249,19 @@ def commit_all(
     return {s.name: tuple(r) for s, r in results if r and not isinstance(r, Exception)}
 
 
-def abort_undecided(stations: tuple[Station, ...], decided: tuple[Decision, ...], fence: int) -> int:
-    """Presumed abort: what is pending under this fence or an older one, and named by no decision, vanishes."""
+def abort_undecided(stations: tuple[Station, ...], decided: tuple[Decision, ...], fence: int) -> tuple[Prepared, ...]:
+    """Presumed abort: what is pending under this fence or an older one, and named by no decision, vanishes.
+
+    Returns what did.
+    """
     winners = {p.slot for d in decided for p in d.prepared}
-    count = 0
+    undone: list[Prepared] = []
     for station in stations:
         litter = [p for p in station.committer.pending() if p.slot.fence <= fence and p.slot not in winners]
         if litter:
             station.committer.abort(litter)
-            count += len(litter)
-    return count
+            undone += litter
+    return tuple(undone)
 
 
 def close_all(stations: tuple[Station, ...] | list[Station]) -> None:
