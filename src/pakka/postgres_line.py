@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +72,30 @@ class Address:
         return text
 
 
+class Deadline:
+    """Does something if what is inside takes longer than `ANSWER_S`, and remembers that it did."""
+
+    def __init__(self, strike: Callable[[], None] = lambda: None) -> None:
+        self.is_over = False
+        self._strike = strike
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Deadline:
+        self._timer = threading.Timer(ANSWER_S, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        self._timer.join()  # or it could still strike, at the next transaction
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._strike()
+
+
 class Line:
     """One connection in autocommit. Whatever takes too long is ended by cutting it, which wakes the thread that waits."""
 
@@ -81,37 +105,29 @@ class Line:
             make_conninfo(**address.params), autocommit=True, prepare_threshold=None
         )
         self._socket = socket.socket(fileno=os.dup(self.db.fileno()))
-        self.is_late = False
+        self._is_cut = False
 
     @property
     def is_open(self) -> bool:
-        return not self.db.closed and not self.is_late
+        return not self.db.closed and not self._is_cut
 
-    def ask(self, statement: str, params: Sequence[object] | dict[str, object] = ()) -> list[Row]:
-        """Run a statement, and bring all its rows. Call it inside `within`."""
-        if self.is_late:
+    def ask(self, statement: str, params: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
+        """Run a statement, and bring all its rows. Call it inside `within`, or another deadline."""
+        if self._is_cut:
             raise psycopg.OperationalError("the connection was given up")
         cursor = self.db.execute(statement, params or None)
         return cursor.fetchall() if cursor.description else []
 
-    @contextmanager
-    def within(self, seconds: float = ANSWER_S) -> Iterator[Line]:
-        """Cut the line if what is inside takes longer."""
-        timer = threading.Timer(seconds, self._cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield self
-        finally:
-            timer.cancel()
-            timer.join()  # or it could still strike, at the next transaction
+    def within(self) -> Deadline:
+        """Cut the line if what is inside takes too long."""
+        return Deadline(self.cut)
+
+    def cut(self) -> None:
+        """Wake the thread that waits for an answer: it finds its connection closed."""
+        self._is_cut = True
+        with suppress(OSError):  # closed in this very moment, which is what was wanted
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()
         self.db.close()
-
-    def _cut(self) -> None:
-        """Wakes the thread that waits for an answer: it finds its connection closed."""
-        self.is_late = True
-        with suppress(OSError):  # closed in this very moment, which is what was wanted
-            self._socket.shutdown(socket.SHUT_RDWR)

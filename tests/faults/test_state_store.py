@@ -26,9 +26,9 @@ SHORT = "tests.faults.test_state_store:be_impatient"
 
 def be_impatient() -> None:
     """In the driver: wait for an answer a moment, and not a minute."""
-    from pakka.state import postgres as postgres_store
+    from pakka import postgres_line
 
-    postgres_store.ANSWER_S = 1.0
+    postgres_line.ANSWER_S = 1.0
     sqlite_store.BUSY_S = 0.05
 
 

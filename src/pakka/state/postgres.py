@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pakka import postgres_line
 from pakka.contract.audit import Probe
 from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
-from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
+from pakka.errors import PakkaError, RefusedError, UnavailableError
+from pakka.postgres_line import Address, Deadline, Line
 from pakka.state._store import SqlStore
 
-ANSWER_S = 60.0
-"""How long a whole transaction may take before its connection is cut from this side.
-
-The server's own limits end what waits or idles there. A frozen server, or a line that swallows every packet, ends nothing.
-"""
-
-# What the URL says itself goes before these.
-_CONNECT = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-    "fallback_application_name": "pakka",
-}
 # Set for each transaction and not for the session, so that a pooler such as PgBouncer may stand in between. A driver that is
 # frozen inside a transaction would keep the next one waiting for its row: the idle limit ends that. A database that acknowledges
 # before it has written is told to wait for the disk here; any stronger setting is left as it is.
@@ -60,23 +42,13 @@ class PostgresStore(SqlStore):
     driver_error: ClassVar[type[Exception]] = psycopg.Error
 
     def __init__(self, url: str, *, must_exist: bool = False) -> None:
-        try:
-            self._params: dict[str, Any] = {**_CONNECT, **conninfo_to_dict(url)}
-        except (psycopg.ProgrammingError, UnicodeDecodeError):
-            # The text of the error may quote the password, so it is neither shown nor chained.
-            raise ConfigError(
-                "state store: the PostgreSQL URL cannot be read",
-                hint="it should look like `postgresql://USER:PASSWORD@HOST:5432/DATABASE`, with `%40` for an `@` in a password",
-            ) from None
-        self._db: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._line: socket.socket | None = None
-        self._is_late = False
+        self._address = Address.parse(url, "state store")
+        self._line: Line | None = None
+        self._late = Deadline()
         super().__init__(must_exist=must_exist)
 
     def describe(self) -> str:
-        user, host, port = (str(self._params.get(k) or "") for k in ("user", "host", "port"))
-        place = f"{user}@{host}" if user else host
-        return f"postgresql://{place}{':' if port else ''}{port}/{self._params.get('dbname') or ''}"
+        return str(self._address)
 
     def is_shared(self) -> bool:
         return True
@@ -102,54 +74,32 @@ class PostgresStore(SqlStore):
         return ours, theirs
 
     def _connect(self) -> None:
-        # No server-side prepared statements: poolers that hand out another server connection lose them.
-        self._db = psycopg.connect(make_conninfo(**self._params), autocommit=True, prepare_threshold=None)
-        self._line = socket.socket(fileno=os.dup(self._db.fileno()))
+        self._line = Line(self._address)
 
     def _is_connected(self) -> bool:
-        return self._db is not None and not self._db.closed
+        return self._line is not None and self._line.is_open
 
     def _drop(self) -> None:
-        db, line, self._db, self._line = self._db, self._line, None, None
+        line, self._line = self._line, None
         if line is not None:
             line.close()
-        if db is not None:
-            db.close()
 
     def _execute(self, statement: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        if self._is_late or self._db is None:
+        if self._late.is_over or self._line is None:
             raise psycopg.OperationalError("the connection was given up")
-        cursor = self._db.execute(statement.replace("?", "%s"), params or None)
-        return cursor.fetchall() if cursor.description else []
+        return self._line.ask(statement.replace("?", "%s"), params)
 
     @contextmanager
     def _deadline(self) -> Iterator[None]:
-        self._is_late = False
-        timer = threading.Timer(ANSWER_S, self._cut)
-        timer.daemon = True
-        timer.start()
-        try:
+        # It begins before there may be a line, and outlives one that is dropped on the way.
+        self._late = Deadline(lambda: self._line.cut() if self._line else None)
+        with self._late:
             yield
-        finally:
-            timer.cancel()
-            timer.join()  # or it could still strike, at the next transaction
-
-    def _cut(self) -> None:
-        """Wakes the thread that waits for an answer: it finds its connection closed."""
-        self._is_late = True
-        line = self._line
-        if line is not None:
-            with suppress(OSError):  # closed in this very moment, which is what was wanted
-                line.shutdown(socket.SHUT_RDWR)
 
     def _reason_of(self, error: Exception) -> str:
-        if self._is_late:
-            return f"no answer within {ANSWER_S:g} s"
-        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        secret = str(self._params.get("password") or "")
-        for form in {secret, quote(secret, safe="")} - {""}:
-            text = text.replace(form, "***")
-        return text
+        if self._late.is_over:
+            return f"no answer within {postgres_line.ANSWER_S:g} s"
+        return self._address.scrub(str(error))
 
     def _error_of(self, error: Exception) -> PakkaError:
         message = f"state store {self.describe()}: {self._reason_of(error)}; nothing was written"
@@ -161,7 +111,7 @@ class PostgresStore(SqlStore):
             hint = "see that the server runs, and that host, user, password and database of `state:` are right"
             return UnavailableError(message, hint=hint)
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            user = self._params.get("user") or "the user"
+            user = self._address.params.get("user") or "the user"
             return RefusedError(
                 message, hint=f"let {user} create and write tables: `GRANT CREATE, USAGE ON SCHEMA ...`"
             )

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from pakka import postgres_line
 from pakka.errors import FencedError, RefusedError, UnavailableError, UnknownOutcomeError
-from pakka.state import postgres
 from pakka.state.postgres import PostgresStore
 from tests.fixtures.postgres import PASSWORD
 from tests.fixtures.proxy import Proxy
@@ -147,8 +147,8 @@ def test_a_line_cut_while_reading_is_never_unknown(distant, proxy):
 
 @pytest.mark.faults
 def test_a_line_that_swallows_everything_does_not_hang_for_ever(distant, proxy, monkeypatch):
-    monkeypatch.setattr(postgres, "ANSWER_S", 0.5)
-    monkeypatch.setitem(distant._params, "connect_timeout", "2")
+    monkeypatch.setattr(postgres_line, "ANSWER_S", 0.5)
+    monkeypatch.setitem(distant._address.params, "connect_timeout", "2")
     proxy.hold()
     try:
         with pytest.raises(UnavailableError, match=r"no answer within 0\.5 s"):
@@ -164,8 +164,8 @@ def test_a_line_that_swallows_everything_does_not_hang_for_ever(distant, proxy, 
 def test_a_frozen_server_does_not_hang_for_ever(postgres_server, postgres_url, monkeypatch):
     store = PostgresStore(postgres_url)
     store.take_fence(PIPELINE, OWNER)
-    monkeypatch.setattr(postgres, "ANSWER_S", 0.5)
-    monkeypatch.setitem(store._params, "connect_timeout", "2")
+    monkeypatch.setattr(postgres_line, "ANSWER_S", 0.5)
+    monkeypatch.setitem(store._address.params, "connect_timeout", "2")
     postgres_server.signal(signal.SIGSTOP)
     try:
         with pytest.raises(UnavailableError, match=r"no answer within 0\.5 s"):
