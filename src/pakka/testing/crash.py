@@ -121,8 +121,12 @@ def _mark(drill: Drill) -> bool:
 def _do(drill: Drill) -> None:
     if drill.do == "fail":
         raise DrillError(f"a drill struck at {drill.point}")
+    if drill.do == "stop":
+        # To this very thread: a stop of the process is taken by its main thread, and this one would go on until that wakes up.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        return
     pid = {"kill-driver": _driver_pid, "kill-jvm": _jvm_pid}.get(drill.do, os.getpid)()
-    os.kill(pid, signal.SIGSTOP if drill.do == "stop" else signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     if pid != os.getpid():
         # What was killed must not be overtaken by what this process would do next.
         threading.Event().wait(timeout=1.0)
