@@ -223,8 +223,8 @@ def _plain_encoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
         return _encode_moment
     if pt.is_fixed_size_binary(kind):
         return lambda array: array.cast(pa.binary())
-    if pt.is_nested(kind) and _is_in_json(kind):
-        return _encode_nested
+    if pt.is_nested(kind) and is_in_json(kind):
+        return encode_nested
     return None
 
 
@@ -261,7 +261,7 @@ def _encode_moment(array: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(text, "Z", "") if kind.tz is not None else text
 
 
-def _encode_nested(array: pa.Array) -> pa.Array:
+def encode_nested(array: pa.Array) -> pa.Array:
     """JSON: a struct is an object, a list an array, a map an array of pairs; times and decimals are text as above."""
     return pa.array([None if value is None else _to_json(value) for value in array.to_pylist()], pa.string())
 
@@ -280,14 +280,14 @@ def _text_in_json(value: Any) -> str:
     return str(value.isoformat())
 
 
-def _is_in_json(kind: pa.DataType) -> bool:
+def is_in_json(kind: pa.DataType) -> bool:
     """Whether JSON has an exact form for every value of this type."""
     if pt.is_struct(kind):
-        return all(_is_in_json(field.type) for field in kind)
+        return all(is_in_json(field.type) for field in kind)
     if pt.is_map(kind):
-        return _is_in_json(kind.key_type) and _is_in_json(kind.item_type)
+        return is_in_json(kind.key_type) and is_in_json(kind.item_type)
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        return _is_in_json(kind.value_type)
+        return is_in_json(kind.value_type)
     if pt.is_timestamp(kind):
         return bool(kind.unit != "ns")
     simple = (pt.is_null, pt.is_boolean, pt.is_integer, pt.is_floating, pt.is_string, pt.is_large_string, pt.is_decimal)
