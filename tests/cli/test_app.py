@@ -23,13 +23,14 @@ Options:
   -h, --help  Show this message and exit.
 
 Commands:
-  init    Write an example that runs: a pipeline file and some rows.
-  check   Say which guarantee a pipeline has, and why.
-  run     Run a pipeline: deliver every epoch to all of its sinks.
-  audit   Test a live sink for the four guarantees, and read its settings.
-  status  Show pipelines: epochs, rows, owner, what is in doubt.
-  reset   Accept a checkpoint or an output that does not fit, after a dry run.
-  schema  Print the JSON Schema of pipeline files, for editors.
+  init     Write an example that runs: a pipeline file and some rows.
+  check    Say which guarantee a pipeline has, and why.
+  run      Run a pipeline: deliver every epoch to all of its sinks.
+  audit    Test a live sink for the four guarantees, and read its settings.
+  status   Show pipelines: epochs, rows, owner, what is in doubt.
+  indoubt  List what is in doubt in the sinks, or settle it from the decision.
+  reset    Accept a checkpoint or an output that does not fit, after a dry run.
+  schema   Print the JSON Schema of pipeline files, for editors.
 
   `pakka VERB --help` tells more. Start with `pakka init`.
 """
@@ -185,6 +186,8 @@ FAST = {
     "status": (["status", "--state", "sqlite:///none.db"], HEAVY | {"pydantic", "yaml", "pyarrow"}),
     "schema": (["schema"], HEAVY),
     "reset": (["reset", "refunds", "--checkpoint"], HEAVY),
+    "indoubt": (["indoubt", "list", "refunds"], HEAVY),
+    "indoubt resolve": (["indoubt", "resolve", "refunds"], HEAVY),
     "help": (["--help"], HEAVY | {"pydantic", "yaml", "pyarrow", "rich"}),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pakka.cli.app import VERBS
+from pakka.cli.indoubt import command as indoubt
 from pakka.config import json_schema
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -98,7 +99,8 @@ def test_the_page_of_the_pipeline_file_says_what_the_schema_says():
 
 def test_the_page_of_the_command_line_says_what_help_says(pakka):
     page = REFERENCE / "cli.md"
-    check(page, page_with(page, {verb: f"```text\n{pakka(verb, '--help').stdout}```" for verb in VERBS}))
+    words = {verb: (verb,) for verb in VERBS} | {f"indoubt_{verb}": ("indoubt", verb) for verb in indoubt.commands}
+    check(page, page_with(page, {name: f"```text\n{pakka(*of, '--help').stdout}```" for name, of in words.items()}))
 
 
 def test_a_page_that_lacks_a_part_is_found(tmp_path):

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from pakka.cli.render import duration
 from pakka.contract.state import Decision, Owner
 from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.id import Slot
@@ -61,7 +62,7 @@ def test_one_pipeline_is_told_in_full(pakka, store):
         == """\
 pipeline                  refunds
 committed                 up to epoch 1
-in doubt                  epoch 2: decided, not yet known here to be in every sink
+in doubt                  epoch 2: decided 3 min ago, 2 records, not yet known here to be in every sink
 rows in                   2,000: 1,900 good, 80 dead, 20 dropped
 broke not_null(merchant)  80
 fence                     1
@@ -111,6 +112,8 @@ def test_programs_get_all_of_it(pakka, store):
         "committed": 1,
         "phase": "decided",
         "in_doubt": [2],
+        "in_doubt_records": 2,
+        "in_doubt_s": 188.0,
         "fence": 1,
         "owner": {"host": "host-1", "pid": 4711, "since": NOON - 60},
         "rows_in": 2000,
@@ -183,6 +186,4 @@ def test_an_empty_state_store_is_no_error(pakka):
     ("seconds", "shown"), [(None, "-"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
 )
 def test_a_lag_is_told_as_people_tell_it(seconds, shown):
-    from pakka.cli.status import _duration
-
-    assert _duration(seconds) == shown
+    assert duration(seconds) == shown

@@ -25,6 +25,7 @@ VERBS = {
     "run": "Run a pipeline: deliver every epoch to all of its sinks.",
     "audit": "Test a live sink for the four guarantees, and read its settings.",
     "status": "Show pipelines: epochs, rows, owner, what is in doubt.",
+    "indoubt": "List what is in doubt in the sinks, or settle it from the decision.",
     "reset": "Accept a checkpoint or an output that does not fit, after a dry run.",
     "schema": "Print the JSON Schema of pipeline files, for editors.",
 }

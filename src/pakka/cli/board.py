@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pakka.cli.render import some
 from pakka.contract.pipeline import DEAD_LETTERS
 from pakka.model.event import Delivered, Event, Started, Stopped
 
@@ -93,8 +94,8 @@ class Board:
         repaired = ""
         if event.finished or event.aborted:
             repaired = (
-                f"; recovered: {_some(event.finished, 'decided epoch')} finished, "
-                f"{_some(event.aborted, 'undecided record')} aborted"
+                f"; recovered: {some(event.finished, 'decided epoch')} finished, "
+                f"{some(event.aborted, 'undecided record')} aborted"
             )
         return f"{self.pipeline}: fence {event.fence}; {since}{repaired}"
 
@@ -103,7 +104,7 @@ class Board:
         if not self.epochs:
             return f"{self.pipeline}: {how}; there was nothing new to deliver"
         return (
-            f"{self.pipeline}: {how} after {_some(self.epochs, 'epoch')}: {self.rows_in:,} rows in; out {self._out()}; "
+            f"{self.pipeline}: {how} after {some(self.epochs, 'epoch')}: {self.rows_in:,} rows in; out {self._out()}; "
             f"{self.dead:,} dead, {self.dropped:,} dropped"
         )
 
@@ -117,7 +118,3 @@ class Board:
     def _commit_p99_s(self) -> float:
         ordered = sorted(self._commits)
         return ordered[max(0, math.ceil(len(ordered) * 0.99) - 1)] if ordered else 0.0
-
-
-def _some(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

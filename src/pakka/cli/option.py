@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pakka.cli.render import Screen
+from pakka.errors import UsageError
 
 if TYPE_CHECKING:
     from pakka.contract.pipeline import Pipeline
@@ -39,6 +41,16 @@ def requires(command: F) -> F:
         type=click.Choice(["exactly-once", "at-least-once"]),
         help="Refuse a pipeline whose guarantee is less than this.",
     )(command)
+
+
+def find(pipeline: str, hint: str) -> str:
+    """The file of a pipeline that is named, in the current directory."""
+    for name in (f"{pipeline}.yaml", f"{pipeline}.yml"):
+        if Path(name).is_file():
+            return name
+    raise UsageError(
+        f"there is no {pipeline}.yaml in the current directory, and the pipeline file is needed", hint=hint
+    )
 
 
 def load(path: str, screen: Screen) -> Pipeline:

@@ -152,3 +152,18 @@ def _is_number(column: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     place = columns.index(column)
     cells = [row[place] for row in rows]
     return bool(cells) and all(cell.replace(",", "").removeprefix("-").isdigit() or cell in {"-", ""} for cell in cells)
+
+
+def some(count: int, thing: str) -> str:
+    """A count of things, as people tell it."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span, as people tell it."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -7,11 +7,10 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import click
 
-from pakka.cli.option import load, tells
+from pakka.cli.option import find, load, tells
 from pakka.cli.render import Screen
 from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner
@@ -41,7 +40,7 @@ def command(screen: Screen, pipeline: str, what: str | None, sink: str | None, f
         raise UsageError(
             "one of --checkpoint, --sink NAME and --forget is needed", hint="the error of `pakka run` says which one"
         )
-    described = load(file or _find(pipeline), screen)
+    described = load(file or find(pipeline, f"pakka reset {pipeline} --file FILE ..."), screen)
     if described.name != pipeline:
         raise UsageError(
             f"the file describes pipeline `{described.name}`, not `{pipeline}`", hint="name its file with `--file FILE`"
@@ -76,16 +75,6 @@ def _plan(reset: Reset, pipeline: Pipeline, what: str | None, sink: str | None) 
     if what == "forget":
         return reset.forget(pipeline.checkpoint_path)
     return reset.accept_checkpoint(checkpoint.read(pipeline.checkpoint_path))
-
-
-def _find(pipeline: str) -> str:
-    for name in (f"{pipeline}.yaml", f"{pipeline}.yml"):
-        if Path(name).is_file():
-            return name
-    raise UsageError(
-        f"there is no {pipeline}.yaml in the current directory, and the pipeline file is needed",
-        hint=f"pakka reset {pipeline} --file FILE ...",
-    )
 
 
 def _show(screen: Screen, pipeline: str, plan: Plan, yes: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pakka.cli.option import STATE, load, tells
-from pakka.cli.render import Screen
+from pakka.cli.render import Screen, duration, some
 from pakka.contract.state import EpochRow, PipelineState, StateStore
 from pakka.errors import UsageError
 from pakka.model.id import nearest
@@ -30,7 +30,8 @@ def command(screen: Screen, pipeline: str | None, state: str | None, file: str |
     """Show all pipelines of a state store, or PIPELINE with its newest epochs.
 
     An epoch is decided once its decision is in the state store, and committed once every sink has it; the state store
-    learns of the latter with the next epoch. Lag is the time since the newest decision.
+    learns of the latter with the next epoch. Lag is the time since the newest decision. The sinks are not asked; `pakka indoubt
+    list` does that.
     """
     if state is not None and file is not None:
         raise UsageError("--state and --file both name a state store", hint="use one of them")
@@ -61,6 +62,8 @@ def _told(store: StateStore, name: str) -> dict[str, Any]:
         "committed": state.committed,
         "phase": rows[0].phase.value if rows else None,
         "in_doubt": [decision.epoch.number for decision in state.open],
+        "in_doubt_records": sum(len(decision.prepared) for decision in state.open),
+        "in_doubt_s": _since(min((decision.at for decision in state.open), default=None)),
         "fence": state.fence,
         "owner": asdict(state.owner) if state.owner else None,
         "rows_in": state.totals.rows_in,
@@ -68,10 +71,14 @@ def _told(store: StateStore, name: str) -> dict[str, Any]:
         "dead": state.totals.dead,
         "dropped": state.totals.dropped,
         "broken": dict(state.totals.broken),
-        "lag_s": None if decided_at is None else round(max(0.0, time.time() - decided_at), 3),
+        "lag_s": _since(decided_at),
         "is_reset": state.is_reset,
         "epochs": [_epoch(row) for row in rows],
     }
+
+
+def _since(at: float | None) -> float | None:
+    return None if at is None else round(max(0.0, time.time() - at), 3)
 
 
 def _epoch(row: EpochRow) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _show_all(screen: Screen, told: list[dict[str, Any]]) -> None:
             ", ".join(str(n) for n in one["in_doubt"]) or "-",
             str(one["fence"]),
             _owner(one["owner"]),
-            _duration(one["lag_s"]),
+            duration(one["lag_s"]),
         ]
         for one in told
     ]
@@ -109,15 +116,16 @@ def _show_all(screen: Screen, told: list[dict[str, Any]]) -> None:
 
 def _show_one(screen: Screen, one: dict[str, Any]) -> None:
     doubt = ", ".join(f"epoch {n}" for n in one["in_doubt"])
+    extent = f"decided {duration(one['in_doubt_s'])} ago, {some(one['in_doubt_records'], 'record')}"
     facts = {
         "pipeline": one["pipeline"],
         "committed": f"up to epoch {one['committed']}" if one["committed"] >= 0 else "nothing yet",
-        "in doubt": f"{doubt}: decided, not yet known here to be in every sink" if doubt else "nothing",
+        "in doubt": f"{doubt}: {extent}, not yet known here to be in every sink" if doubt else "nothing",
         "rows in": f"{one['rows_in']:,}: {one['good']:,} good, {one['dead']:,} dead, {one['dropped']:,} dropped",
         **{f"broke {rule}": f"{count:,}" for rule, count in sorted(one["broken"].items())},
         "fence": str(one["fence"]),
         "owner": f"{_owner(one['owner'])}, since {_moment(one['owner']['since'])}" if one["owner"] else "nobody yet",
-        "lag": _duration(one["lag_s"]),
+        "lag": duration(one["lag_s"]),
     }
     if one["is_reset"]:
         facts["reset"] = "the next checkpoint is accepted, whatever it is"
@@ -152,12 +160,3 @@ def _owner(owner: dict[str, Any] | None) -> str:
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at > 0 else "-"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -68,8 +68,8 @@ class Survey:
 
     @property
     def is_clear(self) -> bool:
-        """There is nothing to settle, neither in a sink nor in the state store."""
-        return not self.cases and not self.unentered
+        """There is nothing to settle. What only the state store lacks, a driver that runs enters with its next epoch."""
+        return not self.cases and (not self.unentered or self.is_alive is not False)
 
     @property
     def oldest_s(self) -> float | None:

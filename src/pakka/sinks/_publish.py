@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pakka.contract.doubt import Doubt
 from pakka.contract.sink import Entry, Ledger
 from pakka.errors import BugError, SinkError
 from pakka.model.epoch import Epoch
@@ -167,6 +168,10 @@ class Publisher:
             slots = self.staging.slots()
             committed = self._committed(slots)
             return [Prepared(slot, 0, "") for slot in slots if slot not in committed]
+
+    def in_doubt(self) -> Sequence[Doubt]:
+        with self._errors("nothing was changed"):
+            return self.staging.in_doubt(record.slot for record in self.pending())
 
     def ledger(self) -> Ledger:
         with self._errors("nothing was changed"):

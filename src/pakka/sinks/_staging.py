@@ -21,11 +21,13 @@ import errno
 import json
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pakka.contract.doubt import Doubt
 from pakka.errors import FencedError, SinkError
 from pakka.model.id import Binding, Slot
 
@@ -111,6 +113,14 @@ def refusal(subject: object, what: str, path: object, error: OSError) -> SinkErr
     return SinkError(f"{subject}: {path}: {reason}; {what}", hint=hint)
 
 
+def _age_s(path: Path, now: float) -> float | None:
+    """How long a directory has been as it is; None if it has just gone."""
+    try:
+        return max(0.0, now - path.stat().st_mtime)
+    except FileNotFoundError:
+        return None
+
+
 class Staging:
     """The staging area of one sink of one pipeline, as seen by a driver or a writer under one fence."""
 
@@ -174,6 +184,11 @@ class Staging:
             except FileNotFoundError:
                 continue  # the fence was raised between the two looks
             return [slot for name in names if (slot := Slot.parse(name)) is not None]
+
+    def in_doubt(self, slots: Iterable[Slot]) -> list[Doubt]:
+        """These attempts, as a person wants to be told of them."""
+        newest, now = self.root / f"{_PREFIX}{self.seen()}", time.time()
+        return [Doubt(str(slot), slot, age_s=_age_s(newest / str(slot), now)) for slot in slots]
 
     def remove(self, slot: Slot) -> None:
         """Make an attempt vanish; one that is gone is fine."""

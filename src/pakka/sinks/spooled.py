@@ -22,7 +22,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pakka.contract.sink import Entry, Ledger
+from pakka.contract.doubt import Doubt
+from pakka.contract.sink import Committer, Entry, Ledger, Writer
 from pakka.errors import (
     BugError,
     FencedError,
@@ -128,11 +129,11 @@ class SpooledSink(ABC):
             "rows wait in pakka's spool, and are applied with fence and ledger in one transaction of its applier",
         )
 
-    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> SpoolWriter:
+    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
         encode = self.open_encoder(binding, schema)
         return SpoolWriter(staging_of(binding, slot.fence), slot, schema, encode, self.spool_bytes_max)
 
-    def open_committer(self, binding: Binding, fence: int) -> SpooledCommitter:
+    def open_committer(self, binding: Binding, fence: int) -> Committer:
         is_exact = self.guarantee().level is Level.EXACTLY_ONCE
         return SpooledCommitter(binding, fence, self.open_applier(binding), is_exact)
 
@@ -235,6 +236,10 @@ class SpooledCommitter:
     def pending(self) -> Sequence[Prepared]:
         with spool_errors(self.staging):
             return [Prepared(slot, 0, add_checksums(())) for slot in self.staging.slots()]
+
+    def in_doubt(self) -> Sequence[Doubt]:
+        with spool_errors(self.staging):
+            return self.staging.in_doubt(self.staging.slots())
 
     def close(self) -> None:
         self.applier.close()
