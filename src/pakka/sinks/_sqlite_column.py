@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from pakka.errors import SchemaError
-from pakka.model.id import Binding, nearest
+from pakka.model.id import nearest
+from pakka.sinks._columns import Place
 from pakka.sinks._spool import no_rows
 
 _VALUE_BYTES_MAX = 1_000_000_000
@@ -93,21 +94,6 @@ def kind_of(field: pa.Field) -> str:
 def declared_type(field: pa.Field) -> str:
     """What a column is declared as in a table that pakka makes."""
     return {"MOMENT": "TEXT", "NULL": ""}.get(kind := kind_of(field), kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Whose rows go to which table: the subject of every refusal."""
-
-    binding: Binding
-    path: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"table `{self.table}` in {self.path}"
-
-    def refuse(self, what: str, hint: str) -> SchemaError:
-        return SchemaError(f"{self.binding}: {what}; nothing was written", hint=hint)
 
 
 def check_columns(place: Place, columns: Iterable[Column], schema: pa.Schema) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pakka.contract.audit import AUDIT_ID, audit_pipeline
 from pakka.mount import existing
+from pakka.sinks._columns import Place
 from pakka.sinks._scratch import MARK, SCRATCH, tokens_in
-from pakka.sinks._sqlite_column import Place, quoted
+from pakka.sinks._sqlite_column import quoted
 from pakka.sinks._staging import refusal
 from pakka.sinks.sqlite import OWN_TABLES, SqliteSink, told
 

@@ -24,8 +24,9 @@ from pakka.durability import sqlite_probes
 from pakka.errors import ConfigError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding
+from pakka.sinks._columns import Place
 from pakka.sinks._spool import Encoder
-from pakka.sinks._sqlite_column import Column, Place, RowEncoder, check_columns, declared_type, fold, quoted
+from pakka.sinks._sqlite_column import Column, RowEncoder, check_columns, declared_type, fold, quoted
 from pakka.sinks._staging import fsync_directory, make_directory, refusal
 from pakka.sinks.spooled import Applier, SpooledSink, Token
 
