@@ -107,7 +107,7 @@ def begin_with(url: str, **settings: str) -> None:
 
 def subject_of(url: str, **options) -> Subject:
     address = Address.parse(url, "test")
-    return Subject(lambda: Line(address), **{"table": "refunds", "begin": BEGIN, **options})
+    return Subject(lambda: Line(address), **{"table": "refunds", "begin": BEGIN, "slots_needed": 2, **options})
 
 
 def found(url: str, **options) -> dict[str, Finding]:
@@ -212,6 +212,12 @@ def test_too_little_room_for_the_slots_of_an_epoch_is_found(url, slots, value, s
     prepare(url, "another program")
     finding = found(url, slots_needed=slots)["max_prepared_transactions"]
     assert (finding.value, finding.severity) == (value, severity)
+
+
+def test_slots_that_nobody_counts_are_as_many_as_the_machine_has_cores(url, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 96)
+    assert weak(url, slots_needed=2) == {}
+    assert weak(url, slots_needed=None) == {"max_prepared_transactions": ("8", WARNS)}
 
 
 def prepare(url: str, gid: str) -> None:

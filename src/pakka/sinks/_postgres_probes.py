@@ -14,7 +14,7 @@ from pakka.contract.audit import Finding, Probe, Severity
 from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
 from pakka.postgres_line import Line
 from pakka.sinks._postgres_facts import OLDEST, OWN_KEYS, Facts, Relation, UniqueIndex, read_facts, read_version
-from pakka.sinks._probing import Round, age
+from pakka.sinks._probing import Round, age, likely_slots
 
 OLD_S = 3600.0
 """A prepared transaction of this age has been forgotten, or its pipeline is down."""
@@ -39,8 +39,8 @@ class Subject:
     way: Literal["auto", "prepared", "spooled"] = "auto"
     key: tuple[str, ...] = ()
     create: bool = True
-    slots_needed: int = 1
-    """How many slots of an epoch are prepared at once, as far as it is known."""
+    slots_needed: int | None = None
+    """How many slots an epoch has; None: as many as Spark has cores, which are taken to be those of this machine."""
     begin: str = "BEGIN"
     """How the sink begins a transaction, with what it sets for itself."""
 
@@ -156,7 +156,7 @@ def _synchronous_commit(facts: Facts) -> Finding:
 
 def _max_prepared_transactions(subject: Subject, facts: Facts) -> Finding:
     name, limit = "max_prepared_transactions", int(facts.settings["max_prepared_transactions"].value)
-    used, needed = len(facts.prepared), subject.slots_needed
+    used, needed = len(facts.prepared), likely_slots(subject.slots_needed)
     fix = f"ALTER SYSTEM SET max_prepared_transactions = {max(64, 4 * needed)}, and start the server again"
     if not subject.may_prepare:
         return Finding(name, FINE, str(limit), "the sink prepares in the spool and needs none")
@@ -167,7 +167,7 @@ def _max_prepared_transactions(subject: Subject, facts: Facts) -> Finding:
         why = "the server prepares no transaction, and `way: prepared` has no other way to keep rows until the decision"
         return Finding(name, BREAKS, "0", why, f"{fix}; or leave `way` out")
     value = f"{limit}, {used} in use" if used else str(limit)
-    if limit < needed:
+    if limit < (subject.slots_needed or 0):
         why = f"an epoch has {needed} slots, each prepares a transaction, and none is committed before all are prepared"
         return Finding(name, BREAKS, value, why, f"{fix}; or set `slots: {limit}`")
     theirs = sum(not found.gid.startswith("pakka.") for found in facts.prepared)

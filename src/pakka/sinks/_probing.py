@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -34,3 +35,8 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+def likely_slots(known: int | None) -> int:
+    """How many slots an epoch has. If nobody says, Spark makes as many as it has cores: on one machine, all of them."""
+    return known or os.cpu_count() or 1
