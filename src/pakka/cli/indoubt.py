@@ -57,18 +57,21 @@ def list_(screen: Screen, pipeline: str | None) -> None:
 
     Nothing is changed. A sink that cannot be asked is named, and the exit code is that of its error.
     """
-    surveys, trouble = [], None
+    surveys: list[Survey] = []
+    errors: list[PakkaError] = []
     for described in _described(screen, pipeline):
-        survey, error = _survey(described)
+        survey, store_error = _survey(described)
         surveys.append(survey)
-        trouble = trouble or error
+        errors += [*([store_error] if store_error else []), *survey.troubles]
     if screen.is_json:
         told = [_told(survey) for survey in surveys]
         screen.say_json(told[0] if pipeline else told)
     else:
         _show(screen, surveys)
-    if trouble is not None:
-        raise trouble
+    for error in errors[1:]:
+        screen.talk(f"note: {error.message}")
+    if errors:
+        raise errors[0]
 
 
 @command.command("resolve", short_help="Settle it from the decision, and say what was done.")
@@ -138,7 +141,7 @@ def _desk(pipeline: Pipeline) -> Desk:
 
 
 def _survey(pipeline: Pipeline) -> tuple[Survey, PakkaError | None]:
-    """What is in doubt, and what kept from telling all of it. Without its state store the sinks still have much to tell."""
+    """What is in doubt, and why the state store could not be asked. Without it the sinks still have much to tell."""
     desk = _desk(pipeline)
     try:
         with closing(open_store(pipeline.state, must_exist=True)) as store:
@@ -147,7 +150,7 @@ def _survey(pipeline: Pipeline) -> tuple[Survey, PakkaError | None]:
         raise
     except (UsageError, UnavailableError) as error:
         return desk.survey(None), error
-    return survey, survey.troubles[0] if survey.troubles else None
+    return survey, None
 
 
 def _look(pipeline: Pipeline) -> Look:
@@ -176,8 +179,6 @@ def _talk(screen: Screen, survey: Survey) -> None:
     for sink, doubt in survey.foreign:
         age = f", for {duration(doubt.age_s)}" if doubt.age_s is not None else ""
         screen.talk(f"{where}: sink `{sink}`: `{doubt.id}` is {_whose(doubt)}, and never touched{age}")
-    for error in survey.troubles[1:]:
-        screen.talk(f"{where}: {error.message}")
 
 
 def _row(survey: Survey, case: Case) -> list[str]:
