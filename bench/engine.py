@@ -6,12 +6,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.measure import tree_cpu_s
+from bench.measure import cpu_since, tree_cpu
 from bench.scratch import ROOT, SCRATCH
 
 if TYPE_CHECKING:
@@ -31,12 +31,17 @@ class Run:
     """One run of a query to its end."""
 
     wall_s: float
-    cpu_s: float
-    """Of the driver, the JVM and the workers together."""
+    cpu: Mapping[str, float]
+    """Processor seconds by kind of process."""
     sync_s: float
     """What the disk still had to take afterwards."""
     epochs: tuple[dict[str, Any], ...]
     """Spark's own progress reports."""
+
+    @property
+    def cpu_s(self) -> float:
+        """Of the driver, the JVM and the workers together, and of a server that the benchmark has started."""
+        return sum(self.cpu.values())
 
     @property
     def rows(self) -> int:
@@ -71,14 +76,20 @@ def run_all(place: Path, start: Callable[[Path], StreamingQuery], close: Callabl
     place.mkdir(parents=True)
     # What an earlier run left to the disk must not be paid for by this one.
     os.sync()
-    cpu, began = tree_cpu_s(), time.perf_counter()
+    before, began = tree_cpu(), time.perf_counter()
     query = start(place)
     query.awaitTermination()
     close()
     ended = time.perf_counter()
-    cpu = tree_cpu_s() - cpu
+    cpu = cpu_since(before)
     os.sync()
     return Run(ended - began, cpu, time.perf_counter() - ended, _progress(query))
+
+
+def run_stream(frame: DataFrame, place: Path, on_batch: OnBatch, close: Callable[[], None] = lambda: None) -> Run:
+    """Hand every epoch of a stream to `on_batch`, until its source is exhausted."""
+    writer = frame.writeStream.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True)
+    return run_all(place, lambda _: writer.foreachBatch(on_batch).start(), close)
 
 
 def run_epochs(frame: DataFrame, checkpoint: Path, on_batch: OnBatch, last: int) -> tuple[dict[str, Any], ...]:

@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -52,25 +53,73 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def tree_cpu_s() -> float:
-    """Processor seconds of this process and all below it, the finished ones included: the JVM and Spark's workers.
+    """Processor seconds of this process and all below it, the finished ones included: the JVM, Spark's workers, a server.
 
     On a machine that others use too it says more than the clock does.
     """
-    parents: dict[int, int] = {}
-    spent: dict[int, int] = {}
+    return sum(tree_cpu().values())
+
+
+def tree_cpu() -> dict[str, float]:
+    """The same by kind of process."""
+    spent: dict[str, float] = {}
+    for process in _tree():
+        own, finished = sum(process.ticks[:2]), sum(process.ticks[2:])
+        # What a server or a worker has ended was of its own kind; what this process has ended was anything.
+        is_root = process.pid == os.getpid()
+        for kind, ticks in ((process.kind, own), ("others" if is_root else process.kind, finished)):
+            spent[kind] = spent.get(kind, 0.0) + ticks / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def cpu_since(before: Mapping[str, float]) -> dict[str, float]:
+    """What each kind of process has used since `tree_cpu` said `before`; those that have used something."""
+    spent = {kind: seconds - before.get(kind, 0.0) for kind, seconds in tree_cpu().items()}
+    return {kind: seconds for kind, seconds in spent.items() if seconds > 0}
+
+
+def tree_resident_bytes() -> dict[str, int]:
+    """Memory in RAM by kind of process. Workers share pages with the daemon that forked them, which count for each."""
+    held: dict[str, int] = {}
+    for process in _tree():
+        with suppress(OSError):  # gone since it was listed
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+            held[process.kind] = held.get(process.kind, 0) + pages * os.sysconf("SC_PAGE_SIZE")
+    return held
+
+
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    name: str
+    ticks: tuple[int, ...]
+    """Of the processor: its own in user and system mode, and those of the processes it has seen end."""
+
+    @property
+    def kind(self) -> str:
+        if self.pid == os.getpid():
+            return "the driver"
+        if self.name in ("java", "postgres", "mariadbd"):
+            return "the JVM" if self.name == "java" else "the server"
+        return "workers" if self.name.startswith("python") else "others"
+
+
+def _tree() -> list[_Process]:
+    """This process and all below it."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # The name stands in parentheses and may hold anything.
-            fields = stat.read_text().rpartition(")")[2].split()
+            head, _, tail = stat.read_text().rpartition(")")
         except OSError:
             continue  # gone since it was listed
-        pid = int(stat.parent.name)
-        parents[pid] = int(fields[1])
-        spent[pid] = sum(map(int, fields[11:15]))
+        fields = tail.split()
+        ticks = tuple(map(int, fields[11:15]))
+        found.append(_Process(int(stat.parent.name), int(fields[1]), head.partition("(")[2], ticks))
     ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+    while more := {p.pid for p in found if p.parent in ours} - ours:
         ours |= more
-    return sum(spent.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    return [p for p in found if p.pid in ours]
 
 
 def resident_bytes() -> int:

@@ -75,8 +75,8 @@ def _sides(place: Path, batches: list[pa.RecordBatch]) -> Iterator[dict[str, Del
     parquet, sqlite = ParquetSink(str(place / "parquet")), SqliteSink(str(place / "rows.db"), "orders")
     plain = SqliteSink(str(place / "plain.db"), "orders")
     with (
-        _exactly_once(place / "a", parquet, batches) as with_parquet,
-        _exactly_once(place / "b", sqlite, batches) as with_sqlite,
+        exactly_once(place / "a", parquet, batches) as with_parquet,
+        exactly_once(place / "b", sqlite, batches) as with_sqlite,
         _plain_sqlite(plain, batches) as without_sqlite,
     ):
         yield {
@@ -89,7 +89,8 @@ def _sides(place: Path, batches: list[pa.RecordBatch]) -> Iterator[dict[str, Del
 
 
 @contextmanager
-def _exactly_once(place: Path, sink: Sink, batches: list[pa.RecordBatch]) -> Iterator[Deliver]:
+def exactly_once(place: Path, sink: Sink, batches: list[pa.RecordBatch]) -> Iterator[Deliver]:
+    """One epoch after another of these rows, through a coordinator with a SQLite state store."""
     share = -(-len(batches) // SLOTS)
     schema = batches[0].schema
 

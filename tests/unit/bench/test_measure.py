@@ -1,4 +1,7 @@
-from bench.measure import in_turns, percentile, resident_bytes, tree_cpu_s
+import subprocess
+import sys
+
+from bench.measure import cpu_since, in_turns, percentile, resident_bytes, tree_cpu, tree_cpu_s, tree_resident_bytes
 
 
 def test_sides_take_turns_and_the_first_of_a_round_changes():
@@ -21,6 +24,25 @@ def test_processor_time_counts_upwards():
     before = tree_cpu_s()
     sum(i * i for i in range(2_000_000))
     assert tree_cpu_s() > before
+
+
+def test_processor_time_is_told_by_kind_of_process():
+    before = tree_cpu()
+    sum(i * i for i in range(2_000_000))
+    subprocess.run([sys.executable, "-c", "sum(i * i for i in range(2_000_000))"], check=True)
+    spent = cpu_since(before)
+    assert spent["the driver"] > 0
+    assert spent["others"] > 0
+
+
+def test_resident_memory_of_the_tree_has_a_child_beside_the_driver():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        held = tree_resident_bytes()
+    finally:
+        child.communicate(b"\n")
+    assert held["the driver"] > 1 << 20
+    assert held["workers"] > 0
 
 
 def test_resident_memory_sees_what_is_touched():
