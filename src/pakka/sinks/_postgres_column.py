@@ -189,6 +189,9 @@ def create_statements(target: Target, schema: pa.Schema, key: Sequence[str] = ()
     names = list(schema.names)
     if not 0 < len(names) <= _COLUMNS_MAX:
         raise _refuse_to_make(target, f"the rows have {len(names)} columns, and a table has from 1 to {_COLUMNS_MAX}")
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise _refuse_to_make(target, f"the rows have column `{double}` twice", "rename one of them with `select`")
     for name in key:
         if name not in names:
             raise _refuse_to_make(target, f"the rows lack key column `{name}`; {nearest(name, names)}")
@@ -228,7 +231,7 @@ def _refuse_to_make(target: Target, what: str, hint: str = "choose or cast colum
 class Fit:
     """Brings batches into exactly the form that the table's columns take, or refuses them, naming the column.
 
-    Columns in `leave_out` are not stored. They come last in a fitted batch, as they are.
+    Columns in `leave_out` are text that the table does not store. They come last in a fitted batch, as they are.
     """
 
     def __init__(
@@ -245,7 +248,7 @@ class Fit:
         """The columns of the table that the rows fill, in the order in which they are sent."""
         self._order = [schema.get_field_index(name) for name in (*self.columns, *leave_out)]
         self._casts: list[Cast] = [self._cast(have, schema.field(name)) for name in self.columns]
-        self._casts += [lambda array: array for _ in leave_out]
+        self._casts += [self._text(schema.field(name)) for name in leave_out]
         self._not_null = {name for name in self.columns if have[name].is_not_null} | set(self.key)
         self._check_missing(have.values())
         if table.encoding != "UTF8":
@@ -256,7 +259,8 @@ class Fit:
         self.schema = self(no_rows(schema)).schema
         """The schema of fitted batches."""
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def __call__(self, batch: pa.RecordBatch, deletes: pa.Array | None = None) -> pa.RecordBatch:
+        """`deletes` is true for rows that only name what to delete: of them, only the key must be there."""
         if batch.schema.names != self.names or batch.schema.types != self.types:
             raise self.place.refuse(
                 f"a batch has columns {_words(batch.schema.names, batch.schema.types)}, where {_words(self.names, self.types)} "
@@ -267,7 +271,7 @@ class Fit:
         for index, cast in zip(self._order, self._casts, strict=True):
             name, array = self.names[index], batch.column(index)
             if array.null_count and name in self._not_null:
-                raise self._refuse(name, f"{array.null_count} nulls, which its table refuses", "add a `not_null` rule")
+                self._check_nulls(name, array, None if name in self.key else deletes)
             try:
                 made = cast(array)
                 self._check_size(name, made)
@@ -276,6 +280,11 @@ class Fit:
             arrays.append(made)
         fields = [pa.field(self.names[i], array.type) for i, array in zip(self._order, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _check_nulls(self, name: str, array: pa.Array, may_be: pa.Array | None) -> None:
+        nulls = array.null_count if may_be is None else pc.sum(pc.and_not(array.is_null(), may_be)).as_py() or 0
+        if nulls:
+            raise self._refuse(name, f"{nulls} nulls, which its table refuses", "add a `not_null` rule")
 
     def _check_names(self, leave_out: Sequence[str]) -> None:
         double = next((name for name in self.names if self.names.count(name) > 1), None)
@@ -310,6 +319,12 @@ class Fit:
                 "into it unchanged",
                 hint=f"cast it in `select`, or make the column {declared_type(field.type) or 'one of another type'}",
             )
+        return cast
+
+    def _text(self, field: pa.Field) -> Cast:
+        cast = cast_of(field.type, PgType("text"))
+        if cast is None:
+            raise self._refuse(field.name, f"type {field.type}, where text is needed", "cast it in `select`")
         return cast
 
     def _check_missing(self, have: Iterable[Column]) -> None:

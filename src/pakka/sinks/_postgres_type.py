@@ -7,6 +7,7 @@ value is brought into its final form here, or refused.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -26,12 +27,15 @@ Cast = Callable[[pa.Array], pa.Array]
 _INT_BITS = {"int2": 16, "int4": 32, "int8": 64}
 _FLOAT_BITS = {"float4": 24, "float8": 53}
 """Up to which power of two every whole number is exact."""
+_DAY_US = 86_400_000_000
 _TIMESTAMP_FIRST_US = -210_866_803_200_000_000
 """4713 BC, PostgreSQL's first year. Its last one is behind the last one of Arrow."""
 _DATE_FIRST, _DATE_LAST = -2_440_588, 2_145_042_905
 _EXACT = Context(prec=2000)
 """The usual context rounds to 28 digits."""
-_UUID = r"^(?:[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$"
+_HYPHENS = [8, 13, 18, 23]
+_HEX = np.array([int(chr(code), 16) if chr(code) in string.hexdigits else 16 for code in range(256)], np.uint8)
+"""The value of a hexadecimal digit by its code; 16 is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ def _to_int(kind: pa.DataType, to: PgType) -> Cast | None:
 
     def cast(array: pa.Array) -> pa.Array:
         _within(array, -last - 1, last, f"the column takes {-last - 1} to {last}")
+        if pt.is_decimal(kind):
+            _check_scale(array, 0)
         return array.cast(f"int{bits}")
 
     return cast
@@ -184,6 +190,10 @@ def _check_digits(array: pa.Array, precision: int, scale: int) -> None:
     """PostgreSQL rounds what has more digits behind the point, without a word."""
     last = Decimal((0, (9,) * precision, -scale))
     _within(array, -last, last, f"the column takes up to {last}")
+    _check_scale(array, scale)
+
+
+def _check_scale(array: pa.Array, scale: int) -> None:
     if array.type.scale > scale:
         try:
             array.cast(pa.decimal256(76, scale))
@@ -234,15 +244,17 @@ def _to_uuid(kind: pa.DataType, _to: PgType) -> Cast | None:
 
     def cast(array: pa.Array) -> pa.Array:
         array = _checked_text(array)
-        _refuse_first(array, pc.invert(pc.match_substring_regex(array, _UUID)), "that is no UUID")
-        plain = pc.utf8_lower(pc.replace_substring(array, "-", "")).drop_null()
-        codes = bytes_of(plain).astype(np.uint8)
-        halves = (codes - np.where(codes >= ord("a"), ord("a") - 10, ord("0"))).astype(np.uint8).reshape(-1, 2)
-        sizes = array.is_valid().cast(pa.int32()).to_numpy(zero_copy_only=False) * 16
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        made = (halves[:, 0] << 4 | halves[:, 1]).astype(np.uint8)
-        bitmap = array.is_valid().buffers()[1]
-        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(made)]
+        _refuse_first(array, pc.not_equal(pc.binary_length(array), 36), "that is no UUID")
+        there = array.drop_null()
+        codes = bytes_of(there).reshape(-1, 36)
+        digits = _HEX[np.delete(codes, _HYPHENS, axis=1)]
+        is_uuid = (codes[:, _HYPHENS] == ord("-")).all(axis=1) & (digits < 16).all(axis=1)
+        _refuse_first(there, pa.array(~is_uuid), "that is no UUID")
+        made = digits[:, ::2] << 4 | digits[:, 1::2]
+        is_valid = array.is_valid()
+        offsets = np.zeros(len(array) + 1, np.int32)
+        np.cumsum(is_valid.to_numpy(zero_copy_only=False) * 16, out=offsets[1:])
+        buffers = [is_valid.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(made.tobytes())]
         return pa.Array.from_buffers(pa.binary(), len(array), buffers)
 
     return cast
@@ -279,7 +291,12 @@ def _to_date(kind: pa.DataType, _to: PgType) -> Cast | None:
 
     def cast(array: pa.Array) -> pa.Array:
         array = array.cast(pa.date32())
-        _within(array.cast(pa.int32()), _DATE_FIRST, _DATE_LAST, "the column takes days from 4713 BC to 5874897 AD")
+        _within(
+            array.cast(pa.int32()),
+            _DATE_FIRST,
+            _DATE_LAST,
+            "the days of PostgreSQL's dates go from 4713 BC to 5874897 AD",
+        )
         return array
 
     return cast
@@ -290,11 +307,17 @@ def _to_moment(kind: pa.DataType, to: PgType) -> Cast | None:
     if to.name == "time":
         if not pt.is_time(kind):
             return None
-        made, first, last = pa.time64("us"), 0, 86_399_999_999
+        made, first, last, takes = (
+            pa.time64("us"),
+            0,
+            _DAY_US - 1,
+            "a time of day is from 0 to 24 hours, in microseconds",
+        )
     else:
         if not pt.is_timestamp(kind) or (kind.tz is None) != (to.name == "timestamp"):
             return None
         made, first, last = pa.timestamp("us"), _TIMESTAMP_FIRST_US, 2**63 - 1
+        takes = "the microseconds of PostgreSQL's timestamps begin in 4713 BC"
     unit = 10 ** (6 - to.modifier) if 0 <= to.modifier < 6 else 1
 
     def cast(array: pa.Array) -> pa.Array:
@@ -302,7 +325,7 @@ def _to_moment(kind: pa.DataType, to: PgType) -> Cast | None:
         array = array.view(pa.timestamp(kind.unit)) if pt.is_timestamp(kind) else array
         array = array.cast(made)
         ticks = array.cast(pa.int64())
-        _within(ticks, first, last, f"a {to.name} of PostgreSQL takes {first} to {last} microseconds")
+        _within(ticks, first, last, takes)
         if unit > 1:
             rest = pc.not_equal(pc.subtract(ticks, pc.multiply(pc.divide(ticks, unit), unit)), 0)
             _refuse_first(array.cast(pa.string()), rest, f"the column keeps {to.modifier} digits of the second")

@@ -1,6 +1,6 @@
 """Rows into a table of a real server, the way the sink does it: read the table, fit, copy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -35,18 +35,11 @@ def fit_of(db: psycopg.Connection, schema: pa.Schema, target: Target = TARGET, *
 
 def copy(db: psycopg.Connection, *batches: pa.RecordBatch, target: Target = TARGET, **options: Any) -> None:
     fit = fit_of(db, batches[0].schema, target, **options)
+    fitted = [fit(batch) for batch in batches]
+    assert all(batch.schema == fit.schema for batch in fitted)
     stream = CopyStream(fit.schema)
     cursor = db.cursor()
     with cursor.copy(stream.statement(target.sql, fit.columns)) as data:
-        for part in _parts(stream, fit, batches):
+        for part in (stream.start(), *map(stream.write, fitted), stream.finish()):
             data.write(part)
     assert cursor.rowcount == sum(batch.num_rows for batch in batches)
-
-
-def _parts(stream: CopyStream, fit: Fit, batches: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
-    yield stream.start()
-    for batch in batches:
-        fitted = fit(batch)
-        assert fitted.schema == fit.schema
-        yield stream.write(fitted)
-    yield stream.finish()

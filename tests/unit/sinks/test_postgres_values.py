@@ -6,7 +6,6 @@ import math
 import uuid
 from decimal import Decimal
 
-import psycopg
 import pyarrow as pa
 import pytest
 
@@ -21,15 +20,8 @@ LONG = Decimal("1" * 58 + ".05")
 MOST = Decimal("9999999999999999999999999999.9999999999")
 
 
-@pytest.fixture
-def db(postgres_url):
-    with psycopg.connect(postgres_url, autocommit=True, prepare_threshold=None) as db:
-        db.execute("SET TIME ZONE 'UTC'")
-        yield db
-
-
-def stored(db):
-    return [row[0] for row in db.execute("SELECT x FROM t ORDER BY ctid", binary=True)]
+def stored(pg):
+    return [row[0] for row in pg.execute("SELECT x FROM t ORDER BY ctid", binary=True)]
 
 
 EXACT = [
@@ -100,32 +92,32 @@ EXACT = [
 @pytest.mark.parametrize(
     ("kind", "values", "declared", "read"), EXACT, ids=lambda v: str(v) if isinstance(v, pa.DataType) else ""
 )
-def test_a_value_is_stored_exactly(db, kind, values, declared, read):
+def test_a_value_is_stored_exactly(pg, kind, values, declared, read):
     batch = column(values, kind)
-    make(db, batch.schema)
-    copy(db, batch)
-    got = stored(db)
+    make(pg, batch.schema)
+    copy(pg, batch)
+    got = stored(pg)
     assert got == (values if read is None else read)
     # Equal is not enough: 1.5 is not 1.50, and -0.0 is not 0.0.
     shown = [format(v, "f") if isinstance(v, Decimal) else str(v) for v in got]
     assert not (pa.types.is_decimal(kind) or pa.types.is_floating(kind)) or shown == [
         format(v, "f") if isinstance(v, Decimal) else str(v) for v in pa.array(values, kind).to_pylist()
     ]
-    assert db.execute(
+    assert pg.execute(
         "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'x'"
     ).fetchone() == (declared,)
 
 
-def test_nan_is_a_number_to_postgresql(db):
+def test_nan_is_a_number_to_postgresql(pg):
     for kind in (pa.float32(), pa.float64()):
-        db.execute("DROP TABLE IF EXISTS t")
+        pg.execute("DROP TABLE IF EXISTS t")
         batch = column([math.nan, 1.0], kind)
-        make(db, batch.schema)
-        copy(db, batch)
-        assert math.isnan(stored(db)[0])
+        make(pg, batch.schema)
+        copy(pg, batch)
+        assert math.isnan(stored(pg)[0])
 
 
-def test_moments_and_long_numbers_keep_their_form_in_json(db):
+def test_moments_and_long_numbers_keep_their_form_in_json(pg):
     kind = pa.struct(
         [
             ("at", pa.timestamp("us", "Asia/Kolkata")),
@@ -141,18 +133,18 @@ def test_moments_and_long_numbers_keep_their_form_in_json(db):
         "amount": Decimal("12345678901234567890.10"),
     }
     batch = column([value], kind)
-    make(db, batch.schema)
-    copy(db, batch)
-    assert db.execute("SELECT x::text FROM t").fetchone() == (
+    make(pg, batch.schema)
+    copy(pg, batch)
+    assert pg.execute("SELECT x::text FROM t").fetchone() == (
         '{"at": "2024-05-01 12:00:00.000007Z", "day": "2024-05-01", "wall": "2024-05-01 12:00:00.000007", '
         '"amount": 12345678901234567890.10}',
     )
 
 
-def test_any_text_is_text_in_json(db):
+def test_any_text_is_text_in_json(pg):
     texts = ["\\", '"', "".join(map(chr, range(1, 32))), "\u2028", "☕", "\\u0041", 'a\\"b', ""]
     batch = column([{"a": text} for text in texts], pa.struct([("a", pa.string())]))
-    make(db, batch.schema)
-    copy(db, batch)
-    assert [value["a"] for value in stored(db)] == texts
-    assert json.dumps(stored(db)[0]) == '{"a": "\\\\"}'
+    make(pg, batch.schema)
+    copy(pg, batch)
+    assert [value["a"] for value in stored(pg)] == texts
+    assert json.dumps(stored(pg)[0]) == '{"a": "\\\\"}'
