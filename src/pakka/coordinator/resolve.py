@@ -16,9 +16,12 @@ from pakka.coordinator.doubt import Desk, Fate, Survey, chosen
 from pakka.coordinator.guard import examine
 from pakka.coordinator.recovery import Look, Recovered, Recovery, close_all
 from pakka.coordinator.retry import Retry
-from pakka.errors import RefusedError
+from pakka.errors import RefusedError, RegressError
 from pakka.model.epoch import Checkpoint
 from pakka.model.id import Slot
+
+_LOOKS_MAX = 5
+"""How often a refusal is looked at again while a driver goes on."""
 
 
 class Do(Enum):
@@ -100,11 +103,25 @@ class Resolve:
         return Resolution(found, _done(found, recovered, adopted), recovered.state.fence)
 
     def _look(self, look: Look) -> tuple[Survey, set[int]]:
-        """What is in doubt, and the epoch that a lost state store takes over from the sinks."""
+        """What is in doubt, and the epoch that a lost state store takes over from the sinks.
+
+        No fence is taken yet, and a driver that still runs makes the witnesses contradict each other by going on between two
+        looks. So a refusal counts only if the checkpoint stood still meanwhile: nothing passes it by.
+        """
+        for _ in range(_LOOKS_MAX - 1):
+            checkpoint = look()
+            try:
+                return self._compare(checkpoint)
+            except RegressError:
+                if look() == checkpoint:
+                    raise
+        return self._compare(look())
+
+    def _compare(self, checkpoint: Checkpoint) -> tuple[Survey, set[int]]:
         found = self.desk.survey(self.store)
         if found.troubles:
             raise found.troubles[0]
-        return found, set() if found.is_clear else self._examine(found, look())
+        return found, set() if found.is_clear else self._examine(found, checkpoint)
 
     def _examine(self, found: Survey, checkpoint: Checkpoint) -> set[int]:
         """As recovery does, which takes the fence first; here nothing is changed yet if it refuses."""

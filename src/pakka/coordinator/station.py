@@ -102,7 +102,8 @@ class Station:
 
     def _unsettled(self, epoch: Epoch, outcome: Outcome, records: int) -> Exception:
         what = f"{self.binding}: epoch {epoch.number} is decided and "
-        hint = f"do not replay by hand; `pakka run` of pipeline `{self.binding.pipeline}` finishes the epoch first"
+        finish = f"`pakka indoubt resolve {self.binding.pipeline}`, or the next `pakka run`"
+        hint = f"do not replay by hand; {finish}, asks the sink again and finishes the epoch"
         if outcome.kind is Kind.UNKNOWN:
             return UnknownOutcomeError(
                 what + f"the visibility of {records} records is unknown: {outcome.reason}", hint=hint
