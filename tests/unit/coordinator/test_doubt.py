@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -340,6 +340,21 @@ def test_what_recovery_refuses_is_refused_before_the_fence_is_taken(stage, do):
     with pytest.raises(RegressError, match="holds epochs of query q-1"):
         resolve(stage).plan(stage.checkpoint) if do == "plan" else resolve(stage).resolve(stage.checkpoint, True)
     assert stage.store.writes == writes
+
+
+def test_a_checkpoint_that_moved_while_it_was_compared_is_compared_again(stage):
+    """A driver that runs goes on between two looks: that is no contradiction. One that stood still is."""
+    crashed(stage, "decide.after")
+    newest = stage.checkpoint()
+    older = replace(newest, planned=-1, acknowledged=-1)
+    looks = iter([older, newest, newest])
+    assert resolve(stage).plan(lambda: next(looks)).count(Do.COMMIT) == 4
+    looks = iter([older, older])
+    with pytest.raises(RegressError):
+        resolve(stage).plan(lambda: next(looks))
+    moving = (replace(older, path=f"ck{n}") for n in range(100))
+    with pytest.raises(RegressError):
+        resolve(stage).plan(lambda: next(moving))
 
 
 def test_what_a_driver_decides_in_between_is_committed_and_not_what_the_plan_said(stage, world):

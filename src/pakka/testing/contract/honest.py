@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from pakka.contract.doubt import Doubting
 from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.testing.contract.table import Beside, case
 from pakka.testing.contract.trial import Driver, Trial, as_json, epoch_of, refunds
-from pakka.testing.contract.verdict import Broken, require
+from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 
 @case(Beside.HONESTY)
@@ -107,6 +108,40 @@ def _expect_pending(trial: Trial, driver: Driver, at_least: list[Prepared], at_m
     strange = pending - {p.slot for p in at_most}
     require(not missing, f"{when}, pending does not name {', '.join(sorted(map(str, missing)))}")
     require(not strange, f"{when}, pending names {', '.join(sorted(map(str, strange)))}, which is not staged")
+
+
+@case(Beside.HONESTY)
+def what_is_in_doubt_is_what_is_pending(trial: Trial) -> None:
+    """A committer that can tell more than `pending` tells it of the same records, and changes nothing by telling."""
+    driver = trial.driver(1)
+    if not isinstance(driver.committer, Doubting):
+        raise NotApplicable("its committer can tell no more than `pending`")
+    _expect_in_doubt(trial.committer(1), "before anything is staged")
+    records, batches = driver.prepare(0, (5, 0, 3))
+    litter = sorted(trial.harness.litter())
+    _expect_in_doubt(trial.committer(9), "after prepare, to somebody with another fence")
+    require(sorted(trial.harness.litter()) == litter, "it was asked what is in doubt, and what is staged has changed")
+    trial.restart()
+    heir = trial.driver(2, (epoch_of(0), records))
+    _expect_in_doubt(heir.committer, "after a restart")
+    heir.must_commit(0, records, "the commit by the next driver")
+    trial.expect(*batches, when="after somebody has asked what is in doubt")
+    undecided, _ = heir.prepare(1, attempt=1)
+    heir.abort(undecided, "abort")
+    _expect_in_doubt(heir.committer, "after commit and abort")
+
+
+def _expect_in_doubt(committer: Committer, when: str) -> None:
+    pending = {p.slot for p in committer.pending()}
+    told = [d for d in committer.in_doubt() if d.slot is not None] if isinstance(committer, Doubting) else []
+    slots = {d.slot for d in told}
+    require(
+        slots == pending, f"{when}, pending names {len(pending)} records, and {len(slots & pending)} of them are told"
+    )
+    ids = {d.id for d in told}
+    require(len(ids) == len(told), f"{when}, {len(told)} records are told under {len(ids)} ids")
+    is_possible = all(d.age_s is None or d.age_s >= 0 for d in told)
+    require(is_possible, f"{when}, a record is told that is not yet there")
 
 
 @case(Beside.HONESTY)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pakka.contract.doubt import Doubt
 from pakka.contract.sink import Ledger
 from pakka.errors import SinkError
 from pakka.model.epoch import Epoch
@@ -159,6 +160,13 @@ class Slamming(HonestCommitter):
         if self.is_closed:
             raise SinkError(f"{self.binding}: is closed already")
         self.is_closed = True
+
+
+class Reticent(HonestCommitter):
+    """Tells only every other record that is in doubt."""
+
+    def in_doubt(self) -> Sequence[Doubt]:
+        return [Doubt(str(record.slot), record.slot) for record in self.pending()[::2]]
 
 
 class Pushy(HonestCommitter):

@@ -147,6 +147,7 @@ TWINS: dict[str, Twin] = {
         committer=s.Shortsighted,
     ),
     "nostalgic": Twin("pending names what is committed", ("pending_tells_the_truth",), committer=s.Nostalgic),
+    "reticent": Twin("tells half of what is in doubt", ("what_is_in_doubt_is_what_is_pending",), committer=s.Reticent),
     "pushy": Twin("raises its fence when it is opened", ("looking_changes_nothing",), committer=s.Pushy),
     "homebound": Twin(
         "works in one thread only", ("a_committer_may_be_called_from_any_thread",), committer=s.Homebound
