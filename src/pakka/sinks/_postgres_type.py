@@ -113,7 +113,7 @@ def cast_of(kind: pa.DataType, to: PgType) -> Cast | None:
         return lambda array: pa.nulls(len(array), pa.string())
     if to.element is not None:
         return _to_array(kind, to.element)
-    make = _TO.get(to.name)
+    make = CASTS.get(to.name)
     return make and make(kind, to)
 
 
@@ -355,7 +355,7 @@ def _to_array(kind: pa.DataType, element: PgType) -> Cast | None:
     return cast
 
 
-_TO: dict[str, Callable[[pa.DataType, PgType], Cast | None]] = {
+CASTS: dict[str, Callable[[pa.DataType, PgType], Cast | None]] = {
     "bool": _to_bool,
     "int2": _to_int,
     "int4": _to_int,
