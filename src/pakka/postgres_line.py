@@ -5,6 +5,7 @@ cannot keep its thread for ever.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +110,14 @@ class Line:
 
     @property
     def is_open(self) -> bool:
-        return not self.db.closed and not self._is_cut
+        """Whether it can be used once more. A server that ends an idle session says so unasked: then there is something to
+        read before anything was asked.
+        """
+        if self.db.closed or self._is_cut:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
 
     def ask(self, statement: str, params: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
         """Run a statement, and bring all its rows. Call it inside `within`, or another deadline."""
