@@ -231,7 +231,7 @@ def test_a_sink_that_cannot_be_asked_is_named_after_the_others(pakka, site):
 
 
 def test_what_others_have_prepared_is_told_apart(pakka, site, monkeypatch):
-    foreign = [Doubt("payroll-17", None, age_s=7200.0), Doubt("pakka.orders.rows.1.1.0.1/5.6", None)]
+    foreign = [Doubt("payroll-17\x1b[2J", None, age_s=7200.0), Doubt("pakka.orders.rows.1.1.0.1/5.6", None)]
     monkeypatch.setattr(Publisher, "in_doubt", lambda _: foreign)
     site.run()
     result = pakka("indoubt", "list", "refunds.yaml")
@@ -239,7 +239,7 @@ def test_what_others_have_prepared_is_told_apart(pakka, site, monkeypatch):
     said = [line.rpartition("sink `")[2].partition("`: ")[2] for line in result.stderr.splitlines()[1:]]
     assert said == [
         "`pakka.orders.rows.1.1.0.1/5.6` is of another pipeline, and never touched",
-        "`payroll-17` is not pakka's, and never touched, for 2 h",
+        "`payroll-17?[2J` is not pakka's, and never touched, for 2 h",
     ]
     assert [one["whose"] for one in told(pakka, "list", "refunds.yaml")["foreign"]] == [
         "of another pipeline",

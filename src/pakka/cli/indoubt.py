@@ -178,7 +178,7 @@ def _talk(screen: Screen, survey: Survey) -> None:
         screen.talk(f"{where}: epoch {epoch} is in every sink; the state store learns of it with the next epoch")
     for sink, doubt in survey.foreign:
         age = f", for {duration(doubt.age_s)}" if doubt.age_s is not None else ""
-        screen.talk(f"{where}: sink `{sink}`: `{doubt.id}` is {_whose(doubt)}, and never touched{age}")
+        screen.talk(f"{where}: sink `{sink}`: `{_plain(doubt.id)}` is {_whose(doubt)}, and never touched{age}")
 
 
 def _row(survey: Survey, case: Case) -> list[str]:
@@ -194,6 +194,11 @@ def _row(survey: Survey, case: Case) -> list[str]:
         doubt.id,
         case.because,
     ]
+
+
+def _plain(ident: str) -> str:
+    """Others may call their transactions whatever they like, also what a terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in ident)
 
 
 def _whose(doubt: Doubt) -> str:
