@@ -51,7 +51,8 @@ def array_wire(is_valid: npt.NDArray[np.bool_], lengths: Ints, values: pa.Array,
     first_of = _starts(lengths)[:-1]
     places_in_body = _starts(sizes + 4)
     bodies = places_in_body[first_of + lengths] - places_in_body[first_of]
-    offsets = _starts(np.where(is_valid, heads + bodies, 0))
+    totals = np.where(is_valid, heads + bodies, 0)
+    offsets = _starts(totals)
     out = np.zeros(int(offsets[-1]), np.uint8)
     starts = offsets[:-1]
 
@@ -68,11 +69,7 @@ def array_wire(is_valid: npt.NDArray[np.bool_], lengths: Ints, values: pa.Array,
     places = starts[row_of] + 20 + places_in_body[:-1] - places_in_body[first_of][row_of]
     _put(out, places, np.where(is_there, sizes, -1))
     out[np.repeat(places + 4 - _starts(sizes)[:-1], sizes) + np.arange(len(payload))] = payload
-    return pa.Array.from_buffers(
-        pa.large_binary(),
-        len(lengths),
-        [pa.array(is_valid).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(out)],
-    )
+    return binary_of(out, totals, is_valid)
 
 
 def numeric_wire(value: Decimal) -> bytes:
@@ -108,23 +105,43 @@ def _put(out: Bytes, places: Ints, numbers: npt.NDArray[Any]) -> None:
 
 def _payload(values: pa.Array) -> tuple[Bytes, Ints, npt.NDArray[np.bool_]]:
     """The bytes of all elements behind each other, how many each has, and which are there; a null has no bytes."""
-    is_there = values.is_valid().to_numpy(zero_copy_only=False)
+    is_there = is_valid_of(values)
     sizes = np.zeros(len(values), np.int64)
     values = values.drop_null()
     if pt.is_decimal(values.type):
         values = pa.array([numeric_wire(value) for value in values.to_pylist()], pa.large_binary())
     fixed = _FIXED.get(str(values.type))
     if fixed is None:
-        sizes[is_there] = pc.binary_length(values).to_numpy(zero_copy_only=False)
+        sizes[is_there] = numbers_of(pc.binary_length(values))
         return bytes_of(values), sizes, is_there
     plain, form, less = fixed
-    numbers = values.cast(plain).to_numpy(zero_copy_only=False) - np.asarray(less, plain.to_pandas_dtype())
+    numbers = numbers_of(values.cast(plain))
+    numbers = numbers - np.asarray(less, numbers.dtype)
     payload = numbers.astype(form).view(np.uint8)
     if pt.is_duration(values.type):
         # An interval has days and months behind the microseconds. A duration has none of them.
         payload = np.concatenate([payload.reshape(-1, 8), np.zeros((len(values), 8), np.uint8)], axis=1).reshape(-1)
     sizes[is_there] = len(payload) // max(1, len(values))
     return payload, sizes, is_there
+
+
+def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+    """A column of numbers without nulls, for numpy. Arrow's own way there imports pandas, for half a second in every worker."""
+    kind = np.dtype({"float": "f4", "double": "f8"}.get(str(array.type), str(array.type)))
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
+
+
+def is_valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return numbers_of(array.is_valid().cast(pa.uint8())).view(np.bool_)
+
+
+def binary_of(data: bytes | Bytes, sizes: Ints, is_there: npt.NDArray[np.bool_]) -> pa.Array:
+    """A column of binary values from their bytes behind each other, the other way round of `bytes_of`."""
+    bitmap = pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(_starts(sizes)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
 
 
 def bytes_of(array: pa.Array) -> Bytes:

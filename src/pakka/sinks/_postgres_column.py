@@ -275,7 +275,7 @@ class Fit:
             try:
                 made = cast(array)
                 self._check_size(name, made)
-            except (ValueError, OverflowError) as error:
+            except (ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
                 raise self._refuse(name, str(error), "cast it in `select`, or keep such rows out by a rule") from error
             arrays.append(made)
         fields = [pa.field(self.names[i], array.type) for i, array in zip(self._order, arrays, strict=True)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pakka.sinks._postgres_array import Ints, bytes_of
+from pakka.sinks._postgres_array import Ints, bytes_of, numbers_of
 
 DAY_FIRST, DAY_LAST = -719162, 2932896
 """0001-01-01 and 9999-12-31 as days: what fits into four digits, so that text sorts as time does."""
@@ -69,7 +69,7 @@ def unnest(array: pa.Array) -> tuple[pa.Array, Ints]:
         array = array.cast(pa.list_(array.type.value_field))
     if pt.is_map(array.type):
         array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    lengths = numbers_of(pc.fill_null(pc.list_value_length(array), 0))
     return array.flatten(), lengths.astype(np.int64)
 
 
@@ -170,7 +170,7 @@ def _map_text(array: pa.Array) -> pa.Array:
         pairs = _around(_concat([names, pa.scalar(",", pa.large_string()), values]), "[", "]")
         return _joined(array, lengths, pairs, "[", "]")
     rows = np.repeat(np.arange(len(array)), lengths)
-    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    codes = numbers_of(names.dictionary_encode().indices)
     if len(np.unique(rows * (codes.max(initial=0) + 1) + codes)) != len(codes):
         raise ValueError("a map in which a key stands twice")
     return _joined(array, lengths, _concat([names, pa.scalar(":", pa.large_string()), values]), "{", "}")

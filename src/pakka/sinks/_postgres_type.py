@@ -14,11 +14,12 @@ from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pakka.sinks._postgres_array import array_wire, bytes_of, numeric_wire
+from pakka.sinks._postgres_array import array_wire, binary_of, bytes_of, is_valid_of, numbers_of, numeric_wire
 from pakka.sinks._postgres_json import check_json, check_text, is_in_json, is_list, json_text, short, unnest
 
 Cast = Callable[[pa.Array], pa.Array]
@@ -111,6 +112,10 @@ def cast_of(kind: pa.DataType, to: PgType) -> Cast | None:
     if pt.is_null(kind):
         # A null has no bytes, so that of any type will do.
         return lambda array: pa.nulls(len(array), pa.string())
+    if pt.is_decimal(kind) and kind.bit_width < 128:
+        # For which Arrow has few functions.
+        wide = pa.decimal128(kind.precision, kind.scale)
+        return _through(cast_of(wide, to), lambda array: array.cast(wide))
     if to.element is not None:
         return _to_array(kind, to.element)
     make = CASTS.get(to.name)
@@ -175,7 +180,7 @@ def _to_numeric(kind: pa.DataType, to: PgType) -> Cast | None:
             _check_digits(array, *limit)
         if is_long:
             return pa.array([None if v is None else numeric_wire(v) for v in array.to_pylist()], pa.binary())
-        return array if pt.is_decimal128(kind) else array.cast(pa.decimal128(kind.precision, kind.scale))
+        return array
 
     return cast
 
@@ -204,21 +209,22 @@ def _check_scale(array: pa.Array, scale: int) -> None:
 
 
 def _to_text(kind: pa.DataType, to: PgType) -> Cast | None:
-    if not _is_string(kind):
+    if not _is_string(kind) or (to.name == "bpchar" and to.modifier < 0):
         return None
     size = to.modifier - 4
 
     def cast(array: pa.Array) -> pa.Array:
         array = _checked_text(array)
         if to.modifier >= 0 and to.name == "varchar":
-            _refuse_first(array, pc.greater(pc.utf8_length(array), size), f"the column takes {size} characters")
+            there = array.drop_null()
+            _refuse_first(there, _sizes(there) > size, f"the column takes {size} characters")
         if to.name == "bpchar":
             # It is filled up with blanks, and blanks at its end mean nothing.
-            wrong = pc.not_equal(pc.utf8_length(array), max(size, 1))
-            _refuse_first(array, wrong, f"the column holds exactly {max(size, 1)} characters")
+            there = array.drop_null()
+            _refuse_first(there, _sizes(there) != size, f"the column holds exactly {size} characters")
         if to.name == "enum":
             known = pc.is_in(array, pa.array(to.labels, array.type))
-            wrong = pc.and_(array.is_valid(), pc.invert(known))
+            wrong = is_valid_of(array) & ~numbers_of(known.cast(pa.uint8())).view(np.bool_)
             _refuse_first(array, wrong, f"the column takes {', '.join(map(repr, to.labels))}")
         return array
 
@@ -231,9 +237,15 @@ def _checked_text(array: pa.Array) -> pa.Array:
     return array
 
 
-def _refuse_first(array: pa.Array, wrong: pa.Array, but: str) -> None:
-    if pc.any(wrong).as_py():
-        raise ValueError(f"{short(pc.filter(array, wrong)[0].as_py())}, and {but}")
+def _refuse_first(array: pa.Array, wrong: npt.NDArray[np.bool_], but: str) -> None:
+    """Masks are numpy's: a comparison of Arrow's with a Python number has it import pandas, for half a second."""
+    if wrong.any():
+        raise ValueError(f"{short(array[int(wrong.argmax())].as_py())}, and {but}")
+
+
+def _sizes(array: pa.Array) -> npt.NDArray[Any]:
+    """The characters of each text. Without nulls, for which numpy has no number."""
+    return numbers_of(pc.utf8_length(array))
 
 
 def _to_uuid(kind: pa.DataType, _to: PgType) -> Cast | None:
@@ -244,18 +256,15 @@ def _to_uuid(kind: pa.DataType, _to: PgType) -> Cast | None:
 
     def cast(array: pa.Array) -> pa.Array:
         array = _checked_text(array)
-        _refuse_first(array, pc.not_equal(pc.binary_length(array), 36), "that is no UUID")
         there = array.drop_null()
+        _refuse_first(there, numbers_of(pc.binary_length(there)) != 36, "that is no UUID")
         codes = bytes_of(there).reshape(-1, 36)
         digits = _HEX[np.delete(codes, _HYPHENS, axis=1)]
         is_uuid = (codes[:, _HYPHENS] == ord("-")).all(axis=1) & (digits < 16).all(axis=1)
-        _refuse_first(there, pa.array(~is_uuid), "that is no UUID")
+        _refuse_first(there, ~is_uuid, "that is no UUID")
         made = digits[:, ::2] << 4 | digits[:, 1::2]
-        is_valid = array.is_valid()
-        offsets = np.zeros(len(array) + 1, np.int32)
-        np.cumsum(is_valid.to_numpy(zero_copy_only=False) * 16, out=offsets[1:])
-        buffers = [is_valid.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(made.tobytes())]
-        return pa.Array.from_buffers(pa.binary(), len(array), buffers)
+        is_there = is_valid_of(array)
+        return binary_of(made.tobytes(), np.where(is_there, 16, 0), is_there)
 
     return cast
 
@@ -327,8 +336,9 @@ def _to_moment(kind: pa.DataType, to: PgType) -> Cast | None:
         ticks = array.cast(pa.int64())
         _within(ticks, first, last, takes)
         if unit > 1:
-            rest = pc.not_equal(pc.subtract(ticks, pc.multiply(pc.divide(ticks, unit), unit)), 0)
-            _refuse_first(array.cast(pa.string()), rest, f"the column keeps {to.modifier} digits of the second")
+            there = array.drop_null()
+            rest = numbers_of(there.cast(pa.int64())) % unit
+            _refuse_first(there.cast(pa.string()), rest != 0, f"the column keeps {to.modifier} digits of the second")
         return array
 
     return cast
@@ -349,8 +359,7 @@ def _to_array(kind: pa.DataType, element: PgType) -> Cast | None:
 
     def cast(array: pa.Array) -> pa.Array:
         values, lengths = unnest(array)
-        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
-        return array_wire(is_valid, lengths, inner(values), element.oid)
+        return array_wire(is_valid_of(array), lengths, inner(values), element.oid)
 
     return cast
 

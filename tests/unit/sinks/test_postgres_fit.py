@@ -1,6 +1,8 @@
 """Rows into columns that are there already: each value arrives as it was, or is refused with the column and an example."""
 
 import datetime as dt
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
 
@@ -214,6 +216,7 @@ NEVER = [
     ("text", pa.struct([("a", pa.int8())]), "jsonb"),
     ("bytea", pa.string(), "text"),
     ("uuid", pa.binary(15), "bytea"),
+    ("bpchar", pa.string(), "text"),
     ("uuid", pa.binary(), "bytea"),
     ("inet", pa.string(), "text"),
     ("xml", pa.string(), "text"),
@@ -248,6 +251,28 @@ def test_a_column_of_another_type_is_refused_before_the_first_row(pg, declared, 
         fit_of(pg, pa.schema([("x", kind)]))
     assert f"and the rows have {rows}, which does not go into it unchanged" in caught.value.message
     assert "cast it in `select`" in caught.value.hint
+
+
+def test_the_usual_columns_do_without_pandas():
+    """Arrow imports it, for half a second in every worker, as soon as it is given a Python value to compare with."""
+    code = """
+import sys
+import pyarrow as pa
+from pakka.sinks._postgres_column import Column, Fit, Place, Table
+from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_type import PgType
+to = [("int4", -1, pa.int64()), ("text", -1, pa.string()), ("varchar", 9, pa.string()), ("bpchar", 7, pa.string()), ("numeric", -1, pa.decimal128(20, 2)),
+      ("numeric", 655366, pa.decimal128(20, 2)), ("timestamptz", -1, pa.timestamp("us", "UTC")), ("timestamp", 3, pa.timestamp("us")),
+      ("date", -1, pa.date32()), ("bool", -1, pa.bool_()), ("float8", -1, pa.float64()), ("uuid", -1, pa.string()), ("bytea", -1, pa.binary())]
+schema = pa.schema([(str(n), kind) for n, (_, _, kind) in enumerate(to)])
+columns = [Column(str(n), "", PgType(name, 1, modifier), False, False, "", False) for n, (name, modifier, _) in enumerate(to)]
+fit = Fit(Place(None, "", ""), schema, Table(1, "", "ordinary", "UTF8", tuple(columns)))
+stream = CopyStream(fit.schema)
+stream.start()
+assert stream.write(fit(pa.RecordBatch.from_arrays([pa.nulls(3, kind) for kind in schema.types], schema=schema)))
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_citext_takes_text(pg):

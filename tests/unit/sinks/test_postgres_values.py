@@ -39,6 +39,8 @@ EXACT = [
     (pa.float64(), [0.1, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, -0.0], "double precision", None),
     (pa.decimal128(38, 10), [Decimal("0.0000000001"), Decimal("-12.1"), Decimal(0), MOST, MOST.copy_negate(), None], "numeric(38,10)", None),
     (pa.decimal128(18, 2), [Decimal("0.01"), Decimal("-9999999999999999.99"), Decimal("10000.00")], "numeric(18,2)", None),
+    (pa.decimal32(5, 2), [Decimal("-999.99"), Decimal("0.50"), None], "numeric(5,2)", None),
+    (pa.decimal64(12, 2), [Decimal("-9999999999.99"), None], "numeric(12,2)", None),
     (pa.decimal128(38, 0), [Decimal(10**38 - 1), Decimal(0), Decimal(-10000)], "numeric(38,0)", None),
     (pa.decimal128(5, -2), [Decimal(12300), Decimal(-12300), None], "numeric(7,0)", None),
     (pa.decimal256(60, 2), [LONG, LONG.copy_negate(), Decimal("0.00"), Decimal("0.05"), None], "numeric(60,2)", None),
