@@ -17,7 +17,8 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 
 # Locks of a prepared transaction belong to no process. They stand under the virtual number of the session that prepared it,
 # and after a restart of the server under `-1/` and its own number; the lock on its own number is among them and leads there.
-# A row that it has locked stands in no list, but its table does. A table of another database has no name here.
+# A row that it has locked stands in no list, but its table does. A table of another database has no name here. That it has read
+# the catalogue keeps nobody waiting.
 _PREPARED = """
 SELECT p.gid,
        extract(epoch FROM clock_timestamp() - p.prepared)::float8,
@@ -30,7 +31,8 @@ LEFT JOIN pg_locks l
       AND l.pid IS NULL
       AND l.locktype = 'relation'
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-LEFT JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
+LEFT JOIN pg_class c
+       ON c.oid = l.relation AND c.relkind IN ('r', 'p') AND c.relnamespace <> 'pg_catalog'::regnamespace
 GROUP BY p.gid, p.prepared
 ORDER BY p.prepared, p.gid
 """
