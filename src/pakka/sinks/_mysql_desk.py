@@ -1,0 +1,271 @@
+"""The driver's side of the MySQL sink: fence, ledger and prepared branches, one statement or transaction each.
+
+An XA transaction has a name of two parts, of 64 bytes each. The first names the epoch: `pakka.` and a hash of pipeline and
+sink, its number and the fence. The second names the branch: slot, attempt and a hash of the database, because the server
+keeps one list for all its databases; behind it the names as far as they fit, for whoever looks at that list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pakka.errors import SinkError, UnknownOutcomeError
+from pakka.model.id import Binding, Slot
+from pakka.sinks._columns import Place
+from pakka.sinks._mysql_column import Target, check_engine, read_table
+from pakka.sinks._mysql_error import told
+from pakka.sinks._mysql_line import Address, DriverError, Line, Lines, code_of, text_of
+from pakka.sinks._two_phase import HEADER, Answer, Desk, Page, Share
+
+_PART_BYTES = 64
+_RAISE_WAIT_S = 1
+"""How long raising the fence waits for what is prepared. Settling it is recovery's to do, and it asks again."""
+_LET_GO_S = 3.0
+"""How long to wait for a writer's connection, which MariaDB needs gone before anybody else may end its branch."""
+_POLL_S = 0.005
+_GTRID = re.compile(r"pakka\.([0-9a-f]{20})\.(\d+)\.(\d+)")
+_BQUAL = re.compile(r"(\d+)\.(\d+)\.([0-9a-f]{12})\.[A-Za-z0-9_.-]*")
+NO_TABLE, LOCK_WAIT, UNKNOWN_XID, ROLLED_BACK, DUPLICATE = 1146, 1205, 1397, 1402, 1062
+_NAME = "varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+
+
+def ident_of(slot: Slot, database: str) -> str:
+    """The name of a slot's branch: its two parts, with a comma between."""
+    gtrid = f"pakka.{_hash(f'{slot.pipeline}.{slot.sink}', 20)}.{slot.epoch}.{slot.fence}"
+    bqual = f"{slot.number}.{slot.attempt}.{_hash(database, 12)}.{slot.pipeline}.{slot.sink}"[:_PART_BYTES]
+    if len(gtrid) > _PART_BYTES or _BQUAL.fullmatch(bqual) is None:
+        raise SinkError(f"`{slot}` has numbers too long for the name of an XA transaction; nothing was changed")
+    return f"{gtrid},{bqual}"
+
+
+def slot_of(ident: str, binding: Binding, database: str) -> Slot | None:
+    """The slot whose branch has this name; None if it is not of this pipeline, sink and database."""
+    first, _, second = ident.partition(",")
+    gtrid, bqual = _GTRID.fullmatch(first), _BQUAL.fullmatch(second)
+    if gtrid is None or bqual is None:
+        return None
+    epoch, fence, number, attempt = (int(n) for n in (*gtrid.groups()[1:], *bqual.groups()[:2]))
+    slot = Slot(binding.pipeline, binding.sink, epoch, fence, number, attempt)
+    return slot if ident_of(slot, database) == ident else None
+
+
+def listed(line: Line) -> list[str]:
+    """The names of every prepared branch of the server, whosever they are, that have the form of ours."""
+    found = []
+    for _, gtrid_length, bqual_length, data in line.ask("XA RECOVER"):
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        parts = raw[:gtrid_length], raw[gtrid_length : gtrid_length + bqual_length]
+        found.append(",".join(part.decode("ascii", "replace") for part in parts))
+    return found
+
+
+def xid(ident: str) -> str:
+    """The name as SQL."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,64},[A-Za-z0-9_.-]{1,64}", ident) is None:
+        raise SinkError(f"`{ident}` is not the name of a branch of ours; nothing was changed")
+    gtrid, _, bqual = ident.partition(",")
+    return f"'{gtrid}','{bqual}'"
+
+
+def _hash(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+@dataclass(frozen=True)
+class Names:
+    """Where fence and ledger are: beside the target, in its database."""
+
+    target: Target
+
+    @property
+    def fence(self) -> str:
+        return self.target.beside("pakka_fence").sql
+
+    @property
+    def ledger(self) -> str:
+        return self.target.beside("pakka_ledger").sql
+
+    def create(self) -> tuple[str, str]:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.fence} (pipeline {_NAME}, sink {_NAME}, fence bigint NOT NULL, "
+            "PRIMARY KEY (pipeline, sink)) ENGINE=InnoDB",
+            f"CREATE TABLE IF NOT EXISTS {self.ledger} (pipeline {_NAME}, sink {_NAME}, epoch bigint, slot int, fence bigint, "
+            "attempt bigint, `rows` bigint NOT NULL, checksum varchar(64) CHARACTER SET ascii NOT NULL, "
+            "prepared_at datetime(6) NOT NULL DEFAULT current_timestamp(6), entry longtext CHARACTER SET utf8mb4, "
+            "PRIMARY KEY (pipeline, sink, epoch, slot, fence, attempt)) ENGINE=InnoDB",
+        )
+
+    def look(self) -> str:
+        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant."""
+        return f"""
+            SELECT coalesce((SELECT fence FROM {self.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s), 0),
+                coalesce(n.epoch, -1), l.slot, l.fence, l.attempt, l.`rows`, l.checksum, l.entry
+            FROM (SELECT max(epoch) AS epoch FROM {self.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s) n
+            LEFT JOIN {self.ledger} l ON l.pipeline = %(pipeline)s AND l.sink = %(sink)s AND l.epoch = coalesce(%(epoch)s, n.epoch)
+        """
+
+
+class MysqlDesk(Desk):
+    """One sink's fence, ledger and prepared branches in one database."""
+
+    def __init__(self, address: Address, target: Target, binding: Binding) -> None:
+        self.address = address
+        self.target = target
+        self.names = Names(target)
+        self.binding = binding
+        self.lines = Lines(address)
+        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+
+    def look(self, epoch: int | None) -> Page:
+        with told(self.binding, self.address), self.lines.lend() as line:
+            return look(line, self.names, self.key, epoch)
+
+    def raise_fence(self, fence: int) -> bool:
+        with told(self.binding, self.address), self.lines.lend() as line:
+            for statement in self.names.create():
+                line.do(statement)
+            self._check_engines(line)
+        with told(self.binding, self.address):
+            return self._raise(fence)
+
+    def _check_engines(self, line: Line) -> None:
+        """Where an engine keeps no transactions, neither the fence nor the ledger nor the rows are what they seem."""
+        for target in (self.target.beside("pakka_fence"), self.target.beside("pakka_ledger"), self.target):
+            table = read_table(line, target)
+            if table is not None:
+                check_engine(Place(self.binding, str(self.address), str(target)), table, target)
+
+    def _raise(self, fence: int) -> bool:
+        try:
+            with self.transaction(_RAISE_WAIT_S) as line:
+                # The row's lock keeps new writers from preparing; it is held until the end.
+                line.do(
+                    f"INSERT INTO {self.names.fence} VALUES (%(pipeline)s, %(sink)s, %(fence)s) "
+                    "ON DUPLICATE KEY UPDATE fence = greatest(fence, %(fence)s)",
+                    {**self.key, "fence": fence},
+                )
+                # A writer's shared lock on it is gone once it has prepared: the server drops such locks then, and at a restart.
+                # The lock on its own ledger row stays until its branch is settled, so all of those are waited for.
+                line.ask(
+                    f"SELECT count(*) FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s LOCK IN SHARE MODE",
+                    self.key,
+                )
+        except DriverError as error:
+            if code_of(error) != LOCK_WAIT:
+                raise
+            return False
+        return True
+
+    def write_header(self, fence: int, epoch: int, header: str, *, keep: int) -> bool:
+        with told(self.binding, self.address), self.transaction() as line:
+            # A driver that settles what is in the way of its fence has not raised it yet.
+            if fence_of(line, self.names, self.key, "LOCK IN SHARE MODE") > fence:
+                return False
+            line.do(
+                f"INSERT INTO {self.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum, entry) VALUES "
+                f"(%(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, 0, '{0:016x}', %(header)s) ON DUPLICATE KEY UPDATE entry = %(header)s",
+                {**self.key, "epoch": epoch, "header": header},
+            )
+            forget(line, self.names, self.key, keep)
+        return True
+
+    def commit(self, ident: str) -> Answer:
+        return self._end("COMMIT", ident)
+
+    def roll_back(self, ident: str) -> Answer:
+        return self._end("ROLLBACK", ident)
+
+    def listed(self) -> Iterator[tuple[Slot, str]]:
+        with told(self.binding, self.address), self.lines.lend() as line:
+            found = listed(line)
+        for ident in found:
+            slot = slot_of(ident, self.binding, self.target.schema)
+            if slot is not None:
+                yield slot, ident
+
+    def close(self) -> None:
+        self.lines.close()
+
+    def _end(self, verb: str, ident: str) -> Answer:
+        statement = f"XA {verb} {xid(ident)}"
+        give_up = time.monotonic() + _LET_GO_S
+        with told(self.binding, self.address):
+            line = self.lines.take()
+        try:
+            while (answer := self._send(line, statement, ident)) is Answer.BUSY and time.monotonic() < give_up:
+                time.sleep(_POLL_S)
+        except BaseException:
+            line.close()
+            raise
+        self.lines.give_back(line)
+        return answer
+
+    def _send(self, line: Line, statement: str, ident: str) -> Answer:
+        try:
+            line.do(statement)
+        except DriverError as error:
+            code = code_of(error)
+            if code == ROLLED_BACK:
+                return Answer.GONE
+            if code != UNKNOWN_XID:
+                # Whether it was carried out, the ledger knows, and nobody else.
+                raise UnknownOutcomeError(
+                    f"{self.binding}: {self.address}: no answer to {statement}: {text_of(error)}"
+                ) from error
+        else:
+            return Answer.DONE
+        # The same is said of a branch that was never there, of one that is finished, and of one whose writer is still
+        # connected. Only the last one is listed.
+        with told(self.binding, self.address, f"`{ident}` stays prepared"):
+            return Answer.BUSY if ident in listed(line) else Answer.GONE
+
+    @contextmanager
+    def transaction(self, lock_s: int | None = None) -> Iterator[Line]:
+        """A transaction that is rolled back, with its connection, by anything that is raised inside."""
+        with self.lines.lend() as line:
+            line.do(f"SET SESSION innodb_lock_wait_timeout = {lock_s or 10}")
+            line.do("START TRANSACTION")
+            yield line
+            line.do("COMMIT")
+
+
+def look(line: Line, names: Names, key: dict[str, str], epoch: int | None) -> Page:
+    """The fence, and the page of an epoch or of the newest one."""
+    try:
+        rows = line.ask(names.look(), {**key, "epoch": epoch})
+    except DriverError as error:
+        if code_of(error) != NO_TABLE:
+            raise
+        return Page()
+    fence, newest = rows[0][:2]
+    shares = {slot: Share(slot, *rest) for _, _, slot, *rest, _ in rows if slot is not None}
+    header = next((entry for *_, slot, _, _, _, _, entry in rows if slot == HEADER), None)
+    return Page(fence, newest, newest if epoch is None else epoch, header or "", shares)
+
+
+def fence_of(line: Line, names: Names, key: dict[str, str], lock: str = "") -> int:
+    """The fence that stands; 0 before there is one."""
+    try:
+        found = line.ask(
+            f"SELECT fence FROM {names.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s {lock}", key
+        )
+    except DriverError as error:
+        if code_of(error) != NO_TABLE:
+            raise
+        return 0
+    return int(found[0][0]) if found else 0
+
+
+def forget(line: Line, names: Names, key: dict[str, str], keep: int) -> None:
+    """Delete the ledger of epochs up to `keep`. A look without locks goes first: a delete that finds nothing would wait for
+    the row behind what it looks for, which may be a prepared one.
+    """
+    old = f"FROM {names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch <= %(keep)s"
+    values = {**key, "keep": keep}
+    if keep >= 0 and line.ask(f"SELECT 1 {old} LIMIT 1", values):
+        line.do(f"DELETE {old}", values)

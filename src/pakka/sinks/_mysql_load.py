@@ -1,0 +1,181 @@
+"""Rows into a MySQL table at full speed: LOAD DATA from memory where the server allows it, else INSERT with many rows.
+
+The lines of a whole batch are made by one Arrow kernel, and what it makes stands in memory as the server wants to read it, so
+that not a byte is copied on the way to the socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from pakka.errors import PakkaError, SchemaError, SinkError
+from pakka.sinks._columns import Place
+from pakka.sinks._mysql_column import quoted
+from pakka.sinks._mysql_line import Done, DriverError, Line, code_of
+
+_FLUSH_BYTES = 8 << 20
+"""How much is sent by one LOAD DATA. Memory for it is held once; the answer to it is waited for once."""
+_INSERT_BYTES = 1 << 20
+_NOT_ALLOWED = frozenset({1148, 3948, 4166})
+"""Numbers under which servers say that LOAD DATA LOCAL is switched off."""
+_CONSTRAINTS = frozenset({1048, 1062, 1216, 1217, 1451, 1452, 1586, 1859, 3819, 4025})
+_LOAD_ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\0", b"\\0"))
+_INSERT_ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"), (b"\0", b"\\0"))
+_BYTES = pa.large_binary()
+
+
+@dataclass(frozen=True)
+class Server:
+    """What of a server matters to the way in which rows are sent."""
+
+    is_mariadb: bool
+    version: tuple[int, ...]
+    takes_files: bool
+    packet_bytes: int
+
+    @classmethod
+    def of(cls, line: Line) -> Server:
+        ((version, takes_files, packet_bytes),) = line.ask("SELECT version(), @@local_infile, @@max_allowed_packet")
+        numbers = version.partition("-")[0].split(".")
+        return cls("mariadb" in version.lower(), tuple(map(int, numbers)), bool(takes_files), int(packet_bytes))
+
+
+class Loader:
+    """Sends batches of text to one table, in one transaction that its caller has begun, and counts what arrives."""
+
+    def __init__(self, place: Place, line: Line, server: Server, into: str, columns: Sequence[str]) -> None:
+        self.place = place
+        self.line = line
+        self.takes_files = server.takes_files
+        self.insert_bytes = min(_INSERT_BYTES, server.packet_bytes // 2)
+        self.into = into
+        self.columns = ", ".join(quoted(name) for name in columns)
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        batches, self._waiting, self._bytes = self._waiting, [], 0
+        if not batches:
+            return
+        if self.takes_files:
+            try:
+                self._check(self._load(batches), sum(b.num_rows for b in batches))
+                return
+            except DriverError as error:
+                if code_of(error) not in _NOT_ALLOWED:
+                    raise
+                self.takes_files = False
+        for batch in batches:
+            self._insert(batch)
+
+    def _load(self, batches: Sequence[pa.RecordBatch]) -> Done:
+        # Text comes in UTF-8; bytes pass as they are, since there is nothing to convert them to.
+        into = (
+            f"INTO TABLE {self.into} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' "
+            f"LINES TERMINATED BY '\\n' ({self.columns})"
+        )
+        return self.line.load(into, (memoryview(content(load_lines(batch))) for batch in batches))
+
+    def _insert(self, batch: pa.RecordBatch) -> None:
+        """As many rows a statement as fit; a statement has to fit into one packet of the server."""
+        rows = insert_rows(batch)
+        begin = f"INSERT INTO {self.into} ({self.columns}) VALUES ".encode()
+        at = 0
+        while at < len(rows):
+            size = len(rows) - at
+            while size > 1 and content(rows.slice(at, size)).size > self.insert_bytes:
+                size = max(1, size // 2)
+            values = content(rows.slice(at, size)).to_pybytes().removesuffix(b",")
+            self._check(self.line.do(begin + values), size)
+            at += size
+
+    def _check(self, done: Done, sent: int) -> None:
+        """LOAD DATA LOCAL makes a warning of every error and goes on: what it warns of is not what was sent."""
+        if done.rows == sent and not done.warnings:
+            return
+        found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+        told = "; ".join(text for _, text in found) or "the server does not say why"
+        codes = {code for code, _ in found}
+        raise trouble(
+            self.place,
+            codes,
+            f"{sent} rows were sent to {self.place} and {done.rows} were taken: {told}; nothing was made visible",
+        )
+
+
+def trouble(place: Place, codes: set[int], what: str) -> PakkaError:
+    """A constraint that rows break, or a value that the server would change."""
+    message = f"{place.binding}: {what}"
+    if codes & _CONSTRAINTS:
+        return SinkError(
+            message,
+            hint="send such rows to the dead letters by a rule, or change the table; if rows may come again, use `mode: upsert` "
+            "with their key",
+        )
+    return SchemaError(
+        message, hint="cast the column in `select`, or keep such rows out by a rule; see the triggers of the table"
+    )
+
+
+def load_lines(batch: pa.RecordBatch) -> pa.Array:
+    """A line each, as LOAD DATA reads it: tabs between, and a backslash before what would be misread."""
+    parts: list[pa.Array | pa.Scalar] = []
+    for column in batch.columns:
+        parts += [_escaped(column, _LOAD_ESCAPES), _scalar(b"\t")]
+    parts[-1] = _scalar(b"\n")
+    return pc.binary_join_element_wise(*parts, _scalar(b""), null_handling="replace", null_replacement=b"\\N")
+
+
+def insert_rows(batch: pa.RecordBatch) -> pa.Array:
+    """A row each, as VALUES has it, with a comma behind. All values are quoted: the server knows what its columns are."""
+    parts: list[pa.Array | pa.Scalar] = []
+    for column in batch.columns:
+        before = _scalar(b"_binary'" if _is_bytes(column.type) else b"'")
+        text = _escaped(column, _INSERT_ESCAPES)
+        value = pc.binary_join_element_wise(before, text, _scalar(b"'"), _scalar(b""))
+        parts += [_scalar(b"," if parts else b"("), value]
+    return pc.binary_join_element_wise(
+        *parts, _scalar(b"),"), _scalar(b""), null_handling="replace", null_replacement=b"NULL"
+    )
+
+
+def content(lines: pa.Array) -> pa.Buffer:
+    """The lines as they stand in memory, one after another, and nothing that belongs to other slices."""
+    _, offsets, data = lines.buffers()
+    if not len(lines) or data is None:
+        return pa.py_buffer(b"")
+    ends = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], 0, lines.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    return data.slice(first, last - first)
+
+
+def _escaped(column: pa.Array, escapes: Sequence[tuple[bytes, bytes]]) -> pa.Array:
+    """One look at the bytes spares most columns all of it."""
+    column = column.cast(_BYTES)
+    raw = content(column).to_pybytes()
+    for mark, escape in escapes:
+        if mark in raw:
+            column = pc.replace_substring(column, mark, escape)
+    return column
+
+
+def _scalar(data: bytes) -> pa.Scalar:
+    return pa.scalar(data, _BYTES)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind))

@@ -1,0 +1,162 @@
+"""A slot's way into MySQL as a prepared branch: rows into the target, fence and ledger row, XA PREPARE, and out of the line.
+
+MariaDB lets nobody else end a branch while its writer is connected, so the writer leaves as soon as it has prepared.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pakka.errors import FencedError, PakkaError, SinkError
+from pakka.model.id import Binding, Slot
+from pakka.model.prepared import Prepared
+from pakka.points import reach
+from pakka.sinks._columns import Place
+from pakka.sinks._mysql_column import Table, read_table
+from pakka.sinks._mysql_desk import DUPLICATE, MysqlDesk, fence_of, ident_of, listed, slot_of, xid
+from pakka.sinks._mysql_error import told
+from pakka.sinks._mysql_fit import Fit
+from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, code_of
+from pakka.sinks._mysql_load import Loader, Server
+from pakka.sinks._mysql_table import fit_to, make_ready
+
+if TYPE_CHECKING:
+    from pakka.sinks.mysql import MysqlSink
+
+_TAKEN_XID = 1440
+
+
+class MysqlWriter:
+    """One attempt at one slot, in one branch of the server."""
+
+    def __init__(self, sink: MysqlSink, binding: Binding, slot: Slot, schema: pa.Schema) -> None:
+        self.sink = sink
+        self.binding = binding
+        self.slot = slot
+        self.place = Place(binding, str(sink.address), str(sink.where))
+        self.ident = ident_of(slot, sink.where.schema)
+        self.desk = MysqlDesk(sink.address, sink.where, binding)
+        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+        self.rows = 0
+        self._is_sent = False
+        with told(self._who, sink.address):
+            self._line: Line | None = Line(sink.address, BULK_ANSWER_S)
+        try:
+            with self._told():
+                self.fit, self.loader = self._begin(schema)
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        fitted = self.fit(batch)
+        with self._told():
+            self.loader.write(fitted)
+        self.rows += batch.num_rows
+
+    def prepare(self, checksum: str) -> Prepared:
+        line = self._open_line
+        with self._told():
+            self.loader.flush()
+            reach("task.sql.loaded", self.slot.epoch)
+            self._enter(line, checksum)
+            line.do(f"XA END {xid(self.ident)}")
+            self._is_sent = True
+            line.do(f"XA PREPARE {xid(self.ident)}")
+        reach("task.sql.prepared", self.slot.epoch)
+        self._line = None
+        line.close()
+        return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
+
+    def discard(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()  # which rolls back, up to XA PREPARE
+        if self._is_sent:
+            try:
+                self.desk.roll_back(self.ident)
+            finally:
+                self.desk.close()
+            self._is_sent = False
+
+    @property
+    def _open_line(self) -> Line:
+        if self._line is None:
+            raise SinkError(f"{self._who}: was prepared or discarded; nothing was changed")
+        return self._line
+
+    @property
+    def _who(self) -> str:
+        return f"{self.binding}: epoch {self.slot.epoch}, slot {self.slot.number}"
+
+    def _begin(self, schema: pa.Schema) -> tuple[Fit, Loader]:
+        """Everything that can be refused is refused here, before the first row."""
+        line = self._open_line
+        self._check_fence(fence_of(line, self.desk.names, self.key))
+        server = Server.of(line)
+        table = make_ready(line, self.place, self.sink, schema, server)
+        self._drop_earlier_attempts(line, table)
+        try:
+            line.do(f"XA START {xid(self.ident)}")
+        except DriverError as error:
+            if code_of(error) != _TAKEN_XID:
+                raise
+            raise self._used() from error
+        # From here on nobody can change the columns: a transaction that has looked at a table keeps its form.
+        line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
+        fit = fit_to(self.place, self.sink, schema, read_table(line, self.sink.where), server)
+        return fit, Loader(self.place, line, server, self.sink.where.sql, [column.name for column in fit.columns])
+
+    def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
+        """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
+
+        Spark begins a second attempt when the first has failed. Should the first have won after all, its record is refused at
+        the commit and the epoch runs again: nothing is lost by it.
+        """
+        if not table.uniques:
+            return
+        mine = (self.slot.epoch, self.slot.fence, self.slot.number)
+        for ident in listed(line):
+            slot = slot_of(ident, self.binding, self.sink.where.schema)
+            if slot is not None and (slot.epoch, slot.fence, slot.number) == mine and slot != self.slot:
+                self.desk.roll_back(ident)
+
+    def _enter(self, line: Line, checksum: str) -> None:
+        """The fence under a lock, and the ledger row that the rows come into sight with; its own lock stays until the end."""
+        self._check_fence(fence_of(line, self.desk.names, self.key, "LOCK IN SHARE MODE"))
+        try:
+            line.do(
+                f"INSERT INTO {self.desk.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+                (
+                    *self.key.values(),
+                    self.slot.epoch,
+                    self.slot.number,
+                    self.slot.fence,
+                    self.slot.attempt,
+                    self.rows,
+                    checksum,
+                ),
+            )
+        except DriverError as error:
+            if code_of(error) != DUPLICATE:
+                raise
+            raise self._used() from error
+
+    def _check_fence(self, seen: int) -> None:
+        if seen > self.slot.fence:
+            raise FencedError.of(str(self.binding), self.slot.pipeline, self.slot.fence, seen)
+        if seen < self.slot.fence:
+            raise SinkError(
+                f"{self._who}: its fence is {self.slot.fence}, and the sink holds {seen or 'none'}; nothing was written",
+                hint="the tables `pakka_fence` and `pakka_ledger` were removed or restored; run again, to compare them with the state",
+            )
+
+    def _used(self) -> PakkaError:
+        return SinkError(f"{self._who}: `{self.slot}` was used before; nothing was changed")
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told(self._who, self.sink.address, "nothing of it is visible")
