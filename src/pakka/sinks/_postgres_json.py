@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pakka.sinks._postgres_array import Ints, bytes_of, numbers_of
+from pakka.sinks._postgres_array import Ints, bytes_of, is_valid_of, numbers_of
 
 DAY_FIRST, DAY_LAST = -719162, 2932896
 """0001-01-01 and 9999-12-31 as days: what fits into four digits, so that text sorts as time does."""
@@ -69,8 +69,9 @@ def unnest(array: pa.Array) -> tuple[pa.Array, Ints]:
         array = array.cast(pa.list_(array.type.value_field))
     if pt.is_map(array.type):
         array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    lengths = numbers_of(pc.fill_null(pc.list_value_length(array), 0))
-    return array.flatten(), lengths.astype(np.int64)
+    lengths = np.zeros(len(array), np.int64)
+    lengths[is_valid_of(array)] = numbers_of(pc.list_value_length(array).drop_null())
+    return array.flatten(), lengths
 
 
 def check_json(text: pa.Array) -> None:
