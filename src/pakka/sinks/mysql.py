@@ -16,7 +16,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pakka.contract.audit import Scratch
+from pakka.contract.audit import Probe, Scratch
 from pakka.contract.sink import Committer, Sink, Writer
 from pakka.errors import ConfigError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
@@ -28,6 +28,7 @@ from pakka.sinks._mysql_desk import MysqlDesk
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_line import Address, DriverError, Line, code_of, text_of
 from pakka.sinks._mysql_load import Server
+from pakka.sinks._mysql_probes import Subject, mysql_probes
 from pakka.sinks._mysql_table import fit_to, make_ready, stored_schema
 from pakka.sinks._mysql_writer import MysqlWriter
 from pakka.sinks._spool import Encoder
@@ -158,6 +159,19 @@ class MysqlSink(SpooledSink):
         from pakka.sinks._mysql_scratch import MysqlScratch
 
         return MysqlScratch.tokens(self)
+
+    def probes(self) -> Sequence[Probe]:
+        subject = Subject(
+            self.connect,
+            self.where.schema,
+            self.where.table,
+            mode=self.mode,
+            # What was left open is told with the reason for the choice.
+            way="auto" if self.chosen else self.way,
+            key=self.key,
+            create=self.create,
+        )
+        return mysql_probes(subject)
 
     def connect(self) -> Line:
         """A connection of its own, for whoever only looks."""
