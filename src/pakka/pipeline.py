@@ -45,7 +45,7 @@ class Deliver:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         if self._delivery is None:
-            pipeline = self._make(batch)
+            pipeline = self._make(batch).chosen()
             self._store = open_store(pipeline.state)
             plan = make_plan(pipeline, batch, Judge(pipeline.quality))
             delivery = Delivery(pipeline, plan, self._store)
@@ -97,7 +97,7 @@ def deliver_batch(
 ) -> EpochReport:
     """Deliver a batch DataFrame as one epoch. The same `key` again, such as a date, delivers nothing again."""
     source = FrameSource(frame, is_replayable=True)
-    made = _pipeline(pipeline, source, to, state, quality, dead_letters, spool, slots)
+    made = _pipeline(pipeline, source, to, state, quality, dead_letters, spool, slots).chosen()
     plan = make_plan(made, frame, Judge(made.quality))
     with closing(open_store(state)) as store:
         delivery = Delivery(made, plan, store)

@@ -24,6 +24,7 @@ SINKS = {
     "json": "pakka.sinks.files:JsonSink",
     "csv": "pakka.sinks.files:CsvSink",
     "sqlite": "pakka.sinks.sqlite:SqliteSink",
+    "postgres": "pakka.sinks.postgres:PostgresSink",
     "console": "pakka.sinks.console:ConsoleSink",
     "memory": "pakka.sinks.memory:MemorySink",
 }
@@ -32,7 +33,7 @@ SOURCES = {
     "rate": "pakka.sources.rate:RateSource",
 }
 # The optional dependency that brings a driver library, by the module it is imported as.
-EXTRAS = {"psycopg": "postgres"}
+EXTRAS = {"psycopg": "postgres", "pgpq": "postgres"}
 
 
 class Role(Enum):

@@ -7,6 +7,8 @@ from pakka.testing import SinkContract, Waiver
 from pakka.testing.contract import CASES, Beside, Golden
 from tests.conformance import harnesses
 from tests.conformance.harnesses import GOLDEN, HARNESSES
+from tests.conformance.postgres import PostgresHarness
+from tests.conformance.test_postgres import TestPostgres as OfPostgres
 
 _VALUES = [name for name, case in CASES.items() if case.promise is Beside.VALUES]
 
@@ -83,14 +85,23 @@ class TestConsole(SinkContract):
 CONTRACTS = [TestMemory, TestParquet, TestPartitioned, TestJson, TestCsv, TestSqlite, TestGuide, TestConsole]
 
 
+ON_SERVERS = {"postgres": PostgresHarness}
+"""What they stage is on a server, and no golden record of it can be put there."""
+
+
 @pytest.mark.parametrize("name", SINKS)
 def test_a_registered_sink_has_a_harness(name):
-    assert name in HARNESSES, f"sink `{name}` is registered and nothing tests its contract: write a harness for it"
+    assert name in {**HARNESSES, **ON_SERVERS}, (
+        f"sink `{name}` is registered and nothing tests its contract: write a harness for it"
+    )
 
 
-@pytest.mark.parametrize("name", HARNESSES)
+@pytest.mark.parametrize("name", [*HARNESSES, *ON_SERVERS])
 def test_a_harness_is_run_by_a_contract(name):
-    assert [c for c in CONTRACTS if c.harness is HARNESSES[name]], f"no SinkContract runs the harness of `{name}`"
+    harness = {**HARNESSES, **ON_SERVERS}[name]
+    assert [c for c in (*CONTRACTS, OfPostgres) if c.harness is harness], (
+        f"no SinkContract runs the harness of `{name}`"
+    )
 
 
 PROMISES = {
@@ -99,13 +110,14 @@ PROMISES = {
     "json": "exactly-once, published",
     "csv": "exactly-once, published",
     "sqlite": "exactly-once, spooled",
+    "postgres": "exactly-once, prepared",
     "console": "at-least-once, spooled",
 }
 
 
 @pytest.mark.parametrize("name", SINKS)
 def test_a_sink_declares_what_the_docs_say_of_it(name, tmp_path):
-    guarantee = HARNESSES[name](tmp_path).sink().guarantee()
+    guarantee = {**HARNESSES, **ON_SERVERS}[name](tmp_path).sink().guarantee()
     assert f"{guarantee.level}, {guarantee.way.value}" == PROMISES[name]
 
 

@@ -50,7 +50,7 @@ def command(screen: Screen, file: str, require: str | None) -> None:
 
     Nothing is started and nothing is written. With --require the exit code is 1 if the guarantee is less.
     """
-    pipeline = load(file, screen)
+    pipeline = load(file, screen).chosen()
     settings = settings_of(pipeline)
     guarantee = guarantee_of(pipeline, settings)
     found = places(pipeline)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pakka.contract.sink import Sink
+from pakka.contract.sink import Choosing, Sink
 from pakka.contract.source import Source
 from pakka.errors import ConfigError
 from pakka.model.id import check_name
@@ -82,6 +82,12 @@ class Pipeline:
             named[DEAD_LETTERS] = self.dead_letters
         return {n: o if isinstance(o, Output) else Output(o) for n, o in named.items()}
 
+    def chosen(self) -> Pipeline:
+        """This pipeline with every choice made that its sinks leave to their systems, which are asked for it."""
+        made = {name: _chosen(output) for name, output in self.outputs.items()}
+        dead = made.pop(DEAD_LETTERS, None)
+        return replace(self, sinks=made, dead_letters=dead)
+
     @property
     def checkpoint_path(self) -> str:
         """Spark's checkpoint directory, the same for every process whatever its current directory is."""
@@ -112,3 +118,7 @@ class Pipeline:
                         hint="put them side by side",
                     )
             seen[target] = name
+
+
+def _chosen(output: Output) -> Output:
+    return replace(output, sink=output.sink.choose()) if isinstance(output.sink, Choosing) else output

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -18,6 +19,7 @@ import pyarrow.types as pt
 from pakka.errors import BugError, ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.sinks._columns import Place
+from pakka.sinks._postgres_array import Ints, is_valid_of, numbers_of
 from pakka.sinks._postgres_type import Cast, PgType, cast_of, declared_type
 from pakka.sinks._spool import no_rows
 
@@ -39,8 +41,8 @@ __all__ = [
 _NAME_BYTES_MAX = 63
 """PostgreSQL cuts off the rest of a longer name, with no more than a notice."""
 _COLUMNS_MAX = 1600
-_VALUE_BYTES_MAX = 1_000_000_000
-"""PostgreSQL's own limit is a little above, for one value and for one row."""
+_ROW_BYTES_MAX = 500_000_000
+"""PostgreSQL makes a row up in a gigabyte of memory, where short values in an array take more room than here."""
 _KEY_BYTES_MAX = 2600
 """What fits into one row of an index, with room for its header."""
 _SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
@@ -267,19 +269,18 @@ class Fit:
                 "were announced",
                 hint="every batch of a slot must have the columns that its writer was opened with",
             )
-        arrays = []
+        arrays: dict[str, pa.Array] = {}
         for index, cast in zip(self._order, self._casts, strict=True):
             name, array = self.names[index], batch.column(index)
             if array.null_count and name in self._not_null:
                 self._check_nulls(name, array, None if name in self.key else deletes)
             try:
-                made = cast(array)
-                self._check_size(name, made)
+                arrays[name] = cast(array)
             except (ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
                 raise self._refuse(name, str(error), "cast it in `select`, or keep such rows out by a rule") from error
-            arrays.append(made)
-        fields = [pa.field(self.names[i], array.type) for i, array in zip(self._order, arrays, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        self._check_bytes(arrays)
+        schema = pa.schema([pa.field(name, array.type) for name, array in arrays.items()])
+        return pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
 
     def _check_nulls(self, name: str, array: pa.Array, may_be: pa.Array | None) -> None:
         nulls = array.null_count if may_be is None else pc.sum(pc.and_not(array.is_null(), may_be)).as_py() or 0
@@ -336,18 +337,31 @@ class Fit:
                     hint="add it with `select`, or give the column a default",
                 )
 
-    def _check_size(self, name: str, array: pa.Array) -> None:
-        limit = _KEY_BYTES_MAX if name in self.key else _VALUE_BYTES_MAX
-        if array.nbytes <= limit or pt.is_primitive(array.type) or pt.is_decimal(array.type):
-            return
-        longest = pc.max(pc.binary_length(array)).as_py() or 0
-        if longest > limit:
-            raise ValueError(
-                f"a value of {longest} bytes, and PostgreSQL takes {limit}{' in a key' * (name in self.key)}"
-            )
+    def _check_bytes(self, columns: dict[str, pa.Array]) -> None:
+        """Rows that are too long for the server, and keys that are too long for an index, cannot be told by one column."""
+        for what, names, most in (("a row", list(columns), _ROW_BYTES_MAX), ("a key", self.key, _KEY_BYTES_MAX)):
+            arrays = [columns[name] for name in names if not _is_fixed(columns[name].type)]
+            if sum(array.nbytes for array in arrays) <= most:
+                continue
+            longest = int(sum(_lengths(array) for array in arrays).max(initial=0))  # type: ignore[union-attr]
+            if longest > most:
+                raise self.place.refuse(
+                    f"the rows for {self.place} have {what} of {longest} bytes, and PostgreSQL takes {most} for sure",
+                    hint="keep such rows out by a rule",
+                )
 
     def _refuse(self, name: str, what: str, hint: str) -> SchemaError:
         return self.place.refuse(f"column `{name}` for {self.place} has {what}", hint=hint)
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_boolean(kind))
+
+
+def _lengths(array: pa.Array) -> Ints:
+    lengths = np.zeros(len(array), np.int64)
+    lengths[is_valid_of(array)] = numbers_of(pc.binary_length(array).drop_null())
+    return lengths
 
 
 def _words(names: Sequence[str], types: Sequence[pa.DataType]) -> str:

@@ -32,6 +32,8 @@ _DAY_US = 86_400_000_000
 _TIMESTAMP_FIRST_US = -210_866_803_200_000_000
 """4713 BC, PostgreSQL's first year. Its last one is behind the last one of Arrow."""
 _DATE_FIRST, _DATE_LAST = -2_440_588, 2_145_042_905
+_JSONB_BYTES_MAX = 44_000_000
+"""A jsonb has 256 MB, in which a digit and its comma take up to six times their room."""
 _EXACT = Context(prec=2000)
 """The usual context rounds to 28 digits."""
 _HYPHENS = [8, 13, 18, 23]
@@ -284,7 +286,14 @@ def _to_json(kind: pa.DataType, to: PgType) -> Cast | None:
         return make
     version = pa.scalar(b"\x01", pa.large_binary())
     empty = pa.scalar(b"", pa.large_binary())
-    return lambda array: pc.binary_join_element_wise(version, make(array).cast(pa.large_binary()), empty)
+
+    def cast(array: pa.Array) -> pa.Array:
+        text = make(array)
+        if text.nbytes > _JSONB_BYTES_MAX and (pc.max(pc.binary_length(text)).as_py() or 0) > _JSONB_BYTES_MAX:
+            raise ValueError(f"a value of more than {_JSONB_BYTES_MAX} bytes, which jsonb may have no room for")
+        return pc.binary_join_element_wise(version, text.cast(pa.large_binary()), empty)
+
+    return cast
 
 
 def _to_bytea(kind: pa.DataType, _to: PgType) -> Cast | None:

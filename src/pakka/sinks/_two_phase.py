@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pakka.contract.doubt import Doubt
 from pakka.contract.sink import Entry, Ledger
 from pakka.errors import FencedError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.epoch import Epoch
@@ -106,9 +107,9 @@ class Desk(ABC):
 
     @abstractmethod
     def write_header(self, fence: int, epoch: int, header: str, *, keep: int) -> bool:
-        """Enter or replace an epoch's header if the fence kept is `fence`, and forget epochs up to `keep`. False: it is not.
+        """Enter or replace an epoch's header, and forget epochs up to `keep`. False: a newer fence is kept, and nothing was done.
 
-        It need not be durable by itself: what makes a later transaction durable makes this one durable too.
+        An older one may be kept: a new driver commits what is decided before it can raise its own. It need not be durable by itself: what makes a later transaction durable makes this one durable too.
         """
 
     @abstractmethod
@@ -122,6 +123,10 @@ class Desk(ABC):
     @abstractmethod
     def listed(self) -> Iterator[tuple[Slot, str]]:
         """Every prepared transaction of this pipeline and sink in this database, and its id. Never anybody else's."""
+
+    def in_doubt(self) -> Sequence[Doubt]:
+        """The same, told in full where the server tells more, and what others have prepared there."""
+        return [Doubt(ident, slot) for slot, ident in self.listed()]
 
     @abstractmethod
     def close(self) -> None:
@@ -181,6 +186,9 @@ class TwoPhaseCommitter:
     def pending(self) -> Sequence[Prepared]:
         return [Prepared(slot, 0, add_checksums(()), {"id": ident}) for slot, ident in self.desk.listed()]
 
+    def in_doubt(self) -> Sequence[Doubt]:
+        return self.desk.in_doubt()
+
     def close(self) -> None:
         self.desk.close()
 
@@ -228,7 +236,7 @@ class TwoPhaseCommitter:
     def _overtaken(self, epoch: Epoch) -> Outcome:
         """The header was refused inside the server's transaction: a newer driver has come since the look at the fence."""
         self._check_fence(self.desk.look(None))
-        return Outcome.retry(f"fence {self.fence} does not stand in the sink, and epoch {epoch.number} was not entered")
+        return Outcome.retry(f"epoch {epoch.number} was not entered")
 
     def _check_fence(self, page: Page) -> None:
         if page.fence > self.fence:

@@ -42,7 +42,7 @@ def run(
     """Run until the source is exhausted, or for ever with an interval, or until `stop` is set; between two epochs."""
     stop = stop or threading.Event()
     # From here on the same places, whatever the process makes its current directory while it runs.
-    pipeline = replace(pipeline, checkpoint=pipeline.checkpoint_path, spool=pipeline.spool_path)
+    pipeline = replace(pipeline.chosen(), checkpoint=pipeline.checkpoint_path, spool=pipeline.spool_path)
     log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
     spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log)
     frame, process, judge = read_source(spark, pipeline)

@@ -109,7 +109,7 @@ def _plain(rows: Any) -> Counter[str]:
 
 
 def _canonical(value: Any) -> Any:
-    """A form in which equal values are equal and others are not: NaN is NaN, -0.0 is 0.0, an instant has no zone."""
+    """A form in which equal values are equal and others are not: NaN is NaN, -0.0 is 0.0, an instant has no zone, a map no order."""
     if isinstance(value, float):
         return repr(value + 0.0)
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
@@ -117,5 +117,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _canonical(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_canonical(inner) for inner in value]
+        made = [_canonical(inner) for inner in value]
+        is_map = isinstance(value, list) and all(isinstance(inner, tuple) for inner in value)
+        return sorted(made, key=repr) if is_map else made
     return value

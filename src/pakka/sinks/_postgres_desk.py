@@ -1,0 +1,281 @@
+"""The driver's side of the PostgreSQL sink: fence, ledger and prepared transactions, one statement or transaction each."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psycopg import Error as PsycopgError
+from psycopg import errors
+
+from pakka.contract.doubt import Doubt
+from pakka.errors import SinkError, UnknownOutcomeError
+from pakka.model.id import Binding, Slot
+from pakka.postgres_line import Address, Line
+from pakka.sinks._postgres_column import Target, quoted
+from pakka.sinks._postgres_doubt import in_doubt
+from pakka.sinks._postgres_error import reason_of, told
+from pakka.sinks._two_phase import HEADER, Answer, Desk, Page, Share
+
+_RAISE_WAIT_MS = 1000
+"""How long raising the fence waits for what is prepared. Settling it is recovery's to do, and it asks again."""
+_IDENT = re.compile(r"[A-Za-z0-9_./-]{1,199}")
+_LOCK_TABLES = 7098462
+"""Any number that nobody else locks: one driver at a time makes the tables."""
+
+# Set for each transaction and not for the session, so that a pooler may stand in between. A database that acknowledges before
+# it has written is told to wait for the disk here; any stronger setting is left as it is.
+BEGIN = """
+    BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+    SET LOCAL statement_timeout = '{statement_s}s';
+    SET LOCAL lock_timeout = '{lock_ms}ms';
+    SET LOCAL idle_in_transaction_session_timeout = '{idle_s}s';
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
+"""
+NO_TABLES = (errors.UndefinedTable, errors.InvalidSchemaName)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Where fence and ledger are: beside the target, in its schema."""
+
+    target: Target
+
+    @property
+    def prefix(self) -> str:
+        return f"{quoted(self.target.schema)}." if self.target.schema else ""
+
+    @property
+    def fence(self) -> str:
+        return f"{self.prefix}pakka_fence"
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.prefix}pakka_ledger"
+
+    def create(self) -> str:
+        return f"""
+            SELECT pg_advisory_xact_lock({_LOCK_TABLES});
+            CREATE TABLE IF NOT EXISTS {self.fence} (
+                pipeline text, sink text, fence bigint NOT NULL, PRIMARY KEY (pipeline, sink));
+            CREATE TABLE IF NOT EXISTS {self.ledger} (
+                pipeline text, sink text, epoch bigint, slot integer, fence bigint, attempt bigint,
+                rows bigint NOT NULL, checksum text NOT NULL, prepared_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+                entry text, PRIMARY KEY (pipeline, sink, epoch, slot, fence, attempt))
+        """
+
+    def look(self) -> str:
+        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant."""
+        mine = "pipeline = %(pipeline)s AND sink = %(sink)s"
+        return f"""
+            WITH newest AS (SELECT max(epoch) AS epoch FROM {self.ledger} WHERE {mine}),
+            page AS (SELECT * FROM {self.ledger} WHERE {mine} AND epoch = coalesce(%(epoch)s, (SELECT epoch FROM newest)))
+            SELECT coalesce((SELECT fence FROM {self.fence} WHERE {mine}), 0), coalesce((SELECT epoch FROM newest), -1),
+                page.slot, page.fence, page.attempt, page.rows, page.checksum, page.entry
+            FROM (SELECT 1) AS one LEFT JOIN page ON true
+        """
+
+
+class Lines:
+    """Connections to one database that are used again. Threads lend them; one that has seen an error is not kept."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[Line] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Line]:
+        line = self.take()
+        try:
+            yield line
+        except BaseException:
+            line.close()
+            raise
+        self.give_back(line)
+
+    def take(self) -> Line:
+        """A line that the caller gives back or closes."""
+        with self._lock:
+            line = self._idle.pop() if self._idle else None
+        return line if line is not None and line.is_open else Line(self.address)
+
+    def give_back(self, line: Line) -> None:
+        with self._lock:
+            if not self._is_closed and line.is_open:
+                self._idle.append(line)
+                return
+        line.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle, self._is_closed = self._idle, [], True
+        for line in idle:
+            line.close()
+
+
+class PostgresDesk(Desk):
+    """One sink's fence, ledger and prepared transactions in one database."""
+
+    def __init__(self, address: Address, target: Target, binding: Binding) -> None:
+        self.address = address
+        self.names = Names(target)
+        self.binding = binding
+        self.lines = Lines(address)
+        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+
+    def look(self, epoch: int | None) -> Page:
+        with told(self.binding, self.address), self.lines.lend() as line, line.within():
+            return look(line, self.names, self.key, epoch)
+
+    def raise_fence(self, fence: int) -> bool:
+        try:
+            return self._raise(fence)
+        except NO_TABLES:
+            with told(self.binding, self.address), self.transaction() as line:
+                line.ask(self.names.create())
+        with told(self.binding, self.address):
+            return self._raise(fence)
+
+    def _raise(self, fence: int) -> bool:
+        try:
+            with told_but(NO_TABLES, errors.LockNotAvailable, desk=self), self.transaction(_RAISE_WAIT_MS) as line:
+                line.ask(
+                    f"INSERT INTO {self.names.fence} AS f VALUES (%(pipeline)s, %(sink)s, %(fence)s) ON CONFLICT (pipeline, sink) "
+                    "DO UPDATE SET fence = excluded.fence WHERE f.fence < excluded.fence",
+                    {**self.key, "fence": fence},
+                )
+        except errors.LockNotAvailable:
+            return False
+        return True
+
+    def write_header(self, fence: int, epoch: int, header: str, *, keep: int) -> bool:
+        with told(self.binding, self.address), self.transaction() as line:
+            if fence_of(line, self.names, self.key, "FOR SHARE") > fence:
+                return False
+            # The commit of any slot after it, which waits for the disk, takes this one along.
+            line.ask("SET LOCAL synchronous_commit = off")
+            line.ask(
+                f"INSERT INTO {self.names.ledger} VALUES (%(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, 0, '{0:016x}', DEFAULT, "
+                "%(header)s) ON CONFLICT (pipeline, sink, epoch, slot, fence, attempt) DO UPDATE SET entry = excluded.entry",
+                {**self.key, "epoch": epoch, "header": header},
+            )
+            line.ask(
+                f"DELETE FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch <= %(keep)s",
+                {**self.key, "keep": keep},
+            )
+        return True
+
+    def commit(self, ident: str) -> Answer:
+        return self._end("COMMIT", ident)
+
+    def roll_back(self, ident: str) -> Answer:
+        return self._end("ROLLBACK", ident)
+
+    def listed(self) -> Iterator[tuple[Slot, str]]:
+        for doubt in self.in_doubt():
+            if doubt.slot is not None:
+                yield doubt.slot, doubt.id
+
+    def in_doubt(self) -> list[Doubt]:
+        with told(self.binding, self.address), self.lines.lend() as line, line.within():
+            place = place_of(line, self.names.target)
+            return in_doubt(line.ask, lambda gid: self._slot_of(gid, place))
+
+    def _slot_of(self, gid: str, place: str) -> Slot | None:
+        """The attempt, if it is one of this pipeline and sink, in this database and schema."""
+        text, _, where = gid.partition("/")
+        slot = Slot.parse(text) if where == place else None
+        is_mine = slot is not None and (slot.pipeline, slot.sink) == (self.binding.pipeline, self.binding.sink)
+        return slot if is_mine else None
+
+    def close(self) -> None:
+        self.lines.close()
+
+    def _end(self, verb: str, ident: str) -> Answer:
+        if not _IDENT.fullmatch(ident):
+            raise SinkError(f"{self.binding}: `{ident}` is not an id of ours; nothing was changed")
+        with told(self.binding, self.address):
+            line = self.lines.take()
+        try:
+            with line.within():
+                line.ask(f"{verb} PREPARED '{ident}'")
+        except errors.UndefinedObject:
+            answer = Answer.GONE
+        except errors.ObjectNotInPrerequisiteState:
+            answer = Answer.BUSY
+        except errors.InsufficientPrivilege as error:
+            line.close()
+            raise SinkError(
+                f"{self.binding}: {self.address}: {reason_of(error, self.address)}; `{ident}` stays prepared",
+                hint="run as the user who prepared it, or as a superuser",
+            ) from error
+        except PsycopgError as error:
+            # Whether it was carried out, the ledger knows, and nobody else.
+            line.close()
+            raise UnknownOutcomeError(
+                f"{self.binding}: {self.address}: no answer to {verb} PREPARED '{ident}': {reason_of(error, self.address)}"
+            ) from error
+        except BaseException:
+            line.close()
+            raise
+        else:
+            answer = Answer.DONE
+        self.lines.give_back(line)
+        return answer
+
+    @contextmanager
+    def transaction(self, lock_ms: int = 10_000) -> Iterator[Line]:
+        """A transaction that is rolled back, with its connection, by anything that is raised inside."""
+        with self.lines.lend() as line, line.within():
+            line.ask(BEGIN.format(statement_s=30, lock_ms=lock_ms, idle_s=10))
+            yield line
+            line.ask("COMMIT")
+
+
+@contextmanager
+def told_but(*passed: type[Exception] | tuple[type[Exception], ...], desk: PostgresDesk) -> Iterator[None]:
+    """`told`, but for errors that the caller knows what to do about."""
+    kinds = tuple(k for p in passed for k in (p if isinstance(p, tuple) else (p,)))
+    held: Exception | None = None
+    with told(desk.binding, desk.address):
+        try:
+            yield
+        except kinds as error:
+            held = error
+    if held is not None:
+        raise held
+
+
+def look(line: Line, names: Names, key: dict[str, str], epoch: int | None) -> Page:
+    """The fence, and the page of an epoch or of the newest one."""
+    try:
+        rows = line.ask(names.look(), {**key, "epoch": epoch})
+    except NO_TABLES:
+        return Page()
+    fence, newest = rows[0][:2]
+    shares = {slot: Share(slot, *rest) for _, _, slot, *rest, _ in rows if slot is not None}
+    header = next((entry for *_, slot, _, _, _, _, entry in rows if slot == HEADER), None)
+    return Page(fence, newest, newest if epoch is None else epoch, header or "", shares)
+
+
+def fence_of(line: Line, names: Names, key: dict[str, str], lock: str = "") -> int:
+    """The fence that stands; 0 before there is one."""
+    found = line.ask(
+        f"SELECT fence FROM {names.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s {lock}", {**key}
+    )
+    return int(found[0][0]) if found else 0
+
+
+def place_of(line: Line, target: Target) -> str:
+    """Which database and schema: ids of prepared transactions are shared by the whole server."""
+    ((database, schema),) = line.ask(
+        "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), "
+        "(SELECT oid FROM pg_namespace WHERE nspname = coalesce(%s, current_schema()))",
+        (target.schema,),
+    )
+    return f"{database}.{schema}"

@@ -1,0 +1,236 @@
+"""A slot's way into PostgreSQL as a prepared transaction: COPY into the target, fence and ledger row, PREPARE TRANSACTION."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import errors
+
+from pakka.errors import FencedError, PakkaError, SinkError
+from pakka.model.id import Binding, Slot
+from pakka.model.prepared import Prepared
+from pakka.points import reach
+from pakka.postgres_line import Address, Line
+from pakka.sinks._postgres_column import Fit, Place, Table, read_table
+from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_desk import BEGIN, Lines, Names, PostgresDesk, fence_of, place_of
+from pakka.sinks._postgres_error import told
+from pakka.sinks._postgres_table import make_ready
+
+if TYPE_CHECKING:
+    from pakka.sinks.postgres import PostgresSink
+
+_LOCK_MS = 30_000
+_PREPARE_LOCK_MS = 10_000
+# A copy takes as long as Spark takes to make the rows; what holds it up is the line's own limit on silence.
+_FOR_EVER_S = 0
+
+_HAS_UNIQUE = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = %s AND (indisunique OR indisexclusion))"
+
+_lines: dict[tuple[int, str], Lines] = {}
+
+
+def lines_to(address: Address, url: str) -> Lines:
+    """Connections that tasks of one process use one after another. A forked process has none of its parent's."""
+    return _lines.setdefault((os.getpid(), url), Lines(address))
+
+
+class PostgresWriter:
+    """One attempt at one slot, in one transaction of the server."""
+
+    def __init__(self, sink: PostgresSink, binding: Binding, slot: Slot, schema: pa.Schema) -> None:
+        self.sink = sink
+        self.binding = binding
+        self.slot = slot
+        self.place = Place(binding, str(sink.address), str(sink.where))
+        self.names = Names(sink.where)
+        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+        self.rows = 0
+        self._copy: tuple[Any, AbstractContextManager[Any], CopyStream] | None = None
+        self._is_sent = False
+        self._lines = lines_to(sink.address, sink.url)
+        with told(self._who, sink.address):
+            self._line: Line | None = self._lines.take()
+        try:
+            with self._told():
+                self.fit = self._begin(schema)
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        fitted = self.fit(batch)
+        with self._told():
+            copy, _, stream = self._copy or self._start_copy(fitted.schema)
+            with self._open_line.within():
+                copy.write(stream.write(fitted))
+        self.rows += batch.num_rows
+
+    def prepare(self, checksum: str) -> Prepared:
+        with self._told():
+            self._finish_copy()
+            reach("task.sql.loaded", self.slot.epoch)
+            self._enter(checksum)
+            self._send_prepare()
+        reach("task.sql.prepared", self.slot.epoch)
+        line, self._line = self._open_line, None
+        self._lines.give_back(line)
+        return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
+
+    def discard(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()  # which rolls back
+            self._forget_copy()
+        if self._is_sent:
+            desk = PostgresDesk(self.sink.address, self.sink.where, self.binding)
+            try:
+                desk.roll_back(self.ident)
+            finally:
+                desk.close()
+            self._is_sent = False
+
+    def _forget_copy(self) -> None:
+        """A COPY that is not ended would end itself when it is collected, and complain into the blue of its closed line."""
+        if self._copy is not None:
+            _, context, _ = self._copy
+            with suppress(psycopg.Error, GeneratorExit):
+                context.__exit__(GeneratorExit, GeneratorExit(), None)
+            self._copy = None
+
+    @property
+    def _open_line(self) -> Line:
+        if self._line is None:
+            raise SinkError(f"{self._who}: was prepared or discarded; nothing was changed")
+        return self._line
+
+    @property
+    def _who(self) -> str:
+        return f"{self.binding}: epoch {self.slot.epoch}, slot {self.slot.number}"
+
+    def _begin(self, schema: pa.Schema) -> Fit:
+        """Everything that can be refused is refused here, before the first row."""
+        line = self._open_line
+        with line.within():
+            self._check_fence(fence_of(line, self.names, self.key))
+            self.ident = f"{self.slot}/{place_of(line, self.sink.where)}"
+            table = make_ready(line, self.place, self.sink, schema)
+            self._drop_earlier_attempts(line, table)
+            line.ask(BEGIN.format(statement_s=_FOR_EVER_S, lock_ms=_LOCK_MS, idle_s=_FOR_EVER_S))
+            # From here on nobody can change the columns: COPY in binary form would take the bytes of one type for another's.
+            line.ask(f"LOCK TABLE {self.sink.where.sql} IN ROW EXCLUSIVE MODE")
+            locked = read_table(line.db, self.sink.where)
+            if locked is None:
+                raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
+            return Fit(self.place, schema, locked)
+
+    def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
+        """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
+
+        Spark begins a second attempt when the first has failed. Should the first have won after all, its record is refused at
+        the commit and the epoch runs again: nothing is lost by it.
+        """
+        if not line.ask(_HAS_UNIQUE, (table.oid,))[0][0]:
+            return
+        prefix = str(Slot(**{**_fields(self.slot), "attempt": 0})).removesuffix("0")
+        found = line.ask("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s)", (prefix,))
+        place = self.ident.partition("/")[2]
+        for (gid,) in found:
+            if gid.partition("/")[2] == place:
+                with told(self._who, self.sink.address):
+                    _ignore_gone(line, gid)
+
+    def _start_copy(self, schema: pa.Schema) -> tuple[Any, AbstractContextManager[Any], CopyStream]:
+        line = self._open_line
+        stream = CopyStream(schema)
+        with line.within():
+            cursor = line.db.cursor()
+            context = cursor.copy(stream.statement(self.sink.where.sql, self.fit.columns))
+            copy = context.__enter__()
+            copy.write(stream.start())
+        self._cursor = cursor
+        self._copy = (copy, context, stream)
+        return self._copy
+
+    def _finish_copy(self) -> None:
+        if self._copy is None:
+            return
+        copy, context, stream = self._copy
+        with self._open_line.within():
+            copy.write(stream.finish())
+            context.__exit__(None, None, None)
+        self._copy = None
+        if self._cursor.rowcount != self.rows:
+            raise SinkError(
+                f"{self._who}: {self.rows} rows were sent and {self._cursor.rowcount} were taken; nothing was prepared",
+                hint="see the rules and triggers of the table",
+            )
+
+    def _enter(self, checksum: str) -> None:
+        """The fence under a lock that stays until the end, and the ledger row that the rows come into sight with."""
+        line = self._open_line
+        with line.within():
+            line.ask(f"SET LOCAL lock_timeout = '{_PREPARE_LOCK_MS}ms'")
+            self._check_fence(fence_of(line, self.names, self.key, "FOR SHARE"))
+            if line.ask("SELECT 1 FROM pg_prepared_xacts WHERE gid = %s", (self.ident,)):
+                raise self._used()
+            try:
+                line.ask(
+                    f"INSERT INTO {self.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, rows, checksum) "
+                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+                    (*_fields(self.slot).values(), self.rows, checksum),
+                )
+            except errors.UniqueViolation as error:
+                raise self._used() from error
+
+    def _send_prepare(self) -> None:
+        line = self._open_line
+        self._is_sent = True
+        try:
+            with line.within():
+                line.ask(f"PREPARE TRANSACTION '{self.ident}'")
+        except errors.DuplicateObject as error:
+            self._is_sent = False  # it is another's
+            raise self._used() from error
+        except errors.ObjectNotInPrerequisiteState as error:
+            raise SinkError(
+                f"{self._who}: {self.sink.address}: {error.diag.message_primary}; nothing was prepared",
+                hint="set `max_prepared_transactions` on the server, or use `way: spooled`",
+            ) from error
+
+    def _check_fence(self, seen: int) -> None:
+        if seen > self.slot.fence:
+            raise FencedError.of(str(self.binding), self.slot.pipeline, self.slot.fence, seen)
+        if seen < self.slot.fence:
+            raise SinkError(
+                f"{self._who}: its fence is {self.slot.fence}, and the sink holds {seen or 'none'}; nothing was written",
+                hint="the tables `pakka_fence` and `pakka_ledger` were removed or restored; run again, to compare them with the state",
+            )
+
+    def _used(self) -> PakkaError:
+        return SinkError(f"{self._who}: `{self.slot}` was used before; nothing was changed")
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told(self._who, self.sink.address, "nothing of it is visible")
+
+
+def _ignore_gone(line: Line, gid: str) -> None:
+    try:
+        line.ask(f"ROLLBACK PREPARED '{gid}'")
+    except errors.UndefinedObject:
+        return
+
+
+def _fields(slot: Slot) -> dict[str, Any]:
+    return {
+        "pipeline": slot.pipeline,
+        "sink": slot.sink,
+        "epoch": slot.epoch,
+        "number": slot.number,
+        "fence": slot.fence,
+        "attempt": slot.attempt,
+    }

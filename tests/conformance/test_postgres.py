@@ -1,0 +1,25 @@
+"""The PostgreSQL sink keeps the contract on a real server, whichever way its rows wait."""
+
+import pytest
+
+from pakka.testing import SinkContract
+from tests.conformance.postgres import PostgresHarness, SpooledPostgresHarness
+
+pytestmark = pytest.mark.postgres
+
+
+class OnServer(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres_server, monkeypatch):
+        monkeypatch.setattr(PostgresHarness, "server", postgres_server)
+
+
+class TestPostgres(OnServer):
+    harness = PostgresHarness
+
+
+class TestPostgresSpooled(OnServer):
+    harness = SpooledPostgresHarness
+
+
+del OnServer
