@@ -128,9 +128,12 @@ class Job:
             for lane in lanes:
                 prepared.append(lane.prepare())
                 reach("task.prepared", self.epoch)
-        except BaseException:
+        except BaseException as error:
             for lane in reversed(lanes):
-                lane.writer.discard()
+                try:
+                    lane.writer.discard()
+                except Exception as trouble:
+                    error.add_note(f"sink `{lane.name}` could not discard: {trouble}")
             raise
         return SlotReport(self.number, tuple(prepared), count, is_retried=self.attempt_number > 0)
 

@@ -18,8 +18,13 @@ SCHEMAS = {
     ),
     "audit": pa.schema([("id", pa.int64()), ("batch", pa.int64())]),
     "slips": pa.schema([("id", pa.int64()), ("batch", pa.int64())]),
+    "balances": pa.schema([("account", pa.int64()), ("batch", pa.int64()), ("id", pa.int64())]),
     "dead_letters": pa.schema([("id", pa.int64()), ("batch", pa.int64()), ("reason", pa.string())]),
 }
+
+
+ACCOUNTS = 20
+"""So few that every batch changes each of them, and every slot most of them."""
 
 
 class Row(NamedTuple):
@@ -40,6 +45,8 @@ class Row(NamedTuple):
             return (self.id, self.batch, f"amount {self.amount}") if sink == "dead_letters" else None
         if sink == "refunds":
             return tuple(self)
+        if sink == "balances":
+            return (self.id % ACCOUNTS, self.batch, self.id)
         if sink == "audit" or (sink == "slips" and self.id % 2 == 0):
             return (self.id, self.batch)
         return None

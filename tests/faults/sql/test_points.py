@@ -1,0 +1,91 @@
+"""A driver is killed at every crash point, over tables of a server: each row once, nothing in doubt, nothing torn."""
+
+import pytest
+
+from pakka.testing.crash import POINTS, Drill
+from tests.faults.extent import IS_WHOLE, one_store, sample
+
+pytestmark = pytest.mark.faults
+
+MIDDLE = 1
+RECOVERY = [p for p in POINTS if p.startswith("recover.")]
+DELIVERY = [p for p in POINTS if p not in RECOVERY]
+# Three slots a table: the second of each of these strikes between two of them.
+LATER = [
+    (point, nth)
+    for point in ("task.sql.loaded", "task.sql.prepared", "commit.slot", "commit.apply", "commit.applied")
+    for nth in (2, 3)
+]
+OF_FILES = {
+    "task.file.begin",
+    "task.file.batch",
+    "task.file.prepared",
+    "commit.move",
+    "commit.publish",
+    "commit.published",
+}
+OF_SLOTS = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
+# A pipeline with one sink has no place between two of them.
+ALONE = [p for p in DELIVERY if p not in OF_FILES and p != "commit.sink"]
+SINGLE = [("prepared", p) for p in ALONE]
+SINGLE += [("keyed", p) for p in ALONE]
+SINGLE += [(layout, p) for layout in ("spooled", "upsert") for p in ALONE if p not in OF_SLOTS]
+
+
+@one_store
+@pytest.mark.parametrize("point", DELIVERY)
+def test_a_driver_killed_in_an_epoch_delivers_it_once(mix, point):
+    mix.crash(Drill(point, epoch=MIDDLE))
+    mix.check_whole_epochs()
+    mix.finish()
+
+
+@one_store
+@pytest.mark.parametrize(("point", "nth"), sample(LATER, 5))
+def test_a_driver_killed_between_two_slots_delivers_both_once(mix, point, nth):
+    mix.crash(Drill(point, epoch=MIDDLE, nth=nth))
+    mix.check_whole_epochs()
+    mix.finish()
+
+
+@one_store
+@pytest.mark.parametrize(("layout", "point"), sample(SINGLE, 8))
+def test_a_driver_of_one_table_killed_in_an_epoch_delivers_it_once(make_sql_site, state, layout, point):
+    site = make_sql_site(state, layout)
+    site.crash(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+
+
+BEFORE = ["task.sql.prepared", "decide.after", "commit.slot"]
+
+
+@one_store
+@pytest.mark.parametrize("before", BEFORE, ids=lambda name: f"after-{name}")
+def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(mix, before):
+    """With prepared transactions in the way of the fence that no decision names; with a decision; with half of it done."""
+    mix.crash(Drill(before, epoch=MIDDLE, nth=1 if before == "decide.after" else 2))
+    for point in RECOVERY:
+        mix.crash(Drill(point))
+        mix.check_whole_epochs()
+    mix.finish()
+
+
+@pytest.mark.skipif(not IS_WHOLE, reason="a longer walk over the same ground; PAKKA_CERTIFY=1 takes it")
+@one_store
+@pytest.mark.parametrize("point", RECOVERY)
+@pytest.mark.parametrize("before", BEFORE, ids=lambda name: f"after-{name}")
+def test_a_driver_killed_once_while_it_recovers_is_recovered(mix, before, point):
+    mix.crash(Drill(before, epoch=MIDDLE, nth=1 if before == "decide.after" else 2))
+    mix.crash(Drill(point))
+    mix.check_whole_epochs()
+    mix.finish()
+
+
+def test_a_run_over_a_finished_pipeline_changes_no_row(mix):
+    mix.finish()
+    before = mix.judge.seen()
+    again = mix.run()
+    assert [e["event"] for e in again.events] == ["started"]
+    assert mix.judge.seen() == before
+    mix.check()
