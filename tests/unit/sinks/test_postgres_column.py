@@ -299,19 +299,21 @@ def test_a_row_that_deletes_needs_its_key_only(pg):
         fit(batch.set_column(0, "id", pa.array([1, None])), deletes=pa.array([True, True]))
 
 
-def test_a_value_that_no_index_holds_is_refused_in_a_key_only(pg):
-    batch = column(["x" * 2601], pa.string())
+def test_a_key_that_no_index_holds_is_refused(pg):
+    batch = pa.record_batch({"x": ["x" * 1301], "y": ["y" * 1300], "n": [1]})
     make(pg, batch.schema)
     copy(pg, batch)
-    with pytest.raises(SchemaError, match="a value of 2601 bytes, and PostgreSQL takes 2600 in a key"):
-        copy(pg, batch, key=["x"])
-    copy(pg, batch.slice(0, 0), column(["x" * 2600] * 3, pa.string()), key=["x"])
+    with pytest.raises(SchemaError, match="have a key of 2601 bytes, and PostgreSQL takes 2600 for sure"):
+        copy(pg, batch, key=["n", "x", "y"])
+    copy(pg, pa.record_batch({"x": ["x" * 2600] * 3, "y": [""] * 3, "n": [1] * 3}), key=["n", "x", "y"])
 
 
-def test_a_value_longer_than_postgresql_takes_is_refused(pg, monkeypatch):
-    monkeypatch.setattr("pakka.sinks._postgres_column._VALUE_BYTES_MAX", 100)
-    batch = column(["x" * 60, "y" * 60], pa.string())
+def test_a_row_longer_than_postgresql_takes_is_refused(pg, monkeypatch):
+    monkeypatch.setattr("pakka.sinks._postgres_column._ROW_BYTES_MAX", 100)
+    batch = pa.record_batch({"x": ["x" * 60, "y" * 60], "y": ["x" * 40, None], "n": [1, 2]})
     make(pg, batch.schema)
     copy(pg, batch)
-    with pytest.raises(SchemaError, match="a value of 101 bytes, and PostgreSQL takes 100"):
-        copy(pg, column(["x" * 101], pa.string()))
+    with pytest.raises(
+        SchemaError, match=r"the rows for table `t` in .* have a row of 101 bytes, and PostgreSQL takes 100"
+    ):
+        copy(pg, pa.record_batch({"x": ["x" * 60, "y" * 60], "y": ["x" * 40, "y" * 41], "n": [1, 2]}))

@@ -275,6 +275,14 @@ assert "pandas" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_jsonb_that_may_be_too_long_is_refused(pg, monkeypatch):
+    monkeypatch.setattr("pakka.sinks._postgres_type._JSONB_BYTES_MAX", 9)
+    pg.execute("CREATE TABLE t (x jsonb)")
+    copy(pg, column([[1, 2, 3, 4], [1], None], pa.list_(pa.int64())))
+    with pytest.raises(SchemaError, match="a value of more than 9 bytes, which jsonb may have no room for"):
+        copy(pg, column([[1, 2, 3, 45]], pa.list_(pa.int64())))
+
+
 def test_citext_takes_text(pg):
     if not pg.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'citext'").fetchone():
         pytest.skip("this server has no citext")

@@ -30,14 +30,15 @@ def exact(number: int, scale: int) -> Decimal:
 
 
 def through(pg, batch: pa.RecordBatch, declared: str | None = None) -> list:
+    batch = batch.append_column("i", pa.array(range(batch.num_rows)))
     with pg.transaction(force_rollback=True):
         if declared is None:
             make(pg, batch.schema)
         else:
-            pg.execute(f"CREATE TABLE t (x {declared})")
+            pg.execute(f"CREATE TABLE t (x {declared}, i bigint)")
         half = batch.num_rows // 2
         copy(pg, batch.slice(0, half), batch.slice(half))
-        return [row[0] for row in pg.execute("SELECT x FROM t ORDER BY ctid", binary=True)]
+        return [row[0] for row in pg.execute("SELECT x FROM t ORDER BY i", binary=True)]
 
 
 @many
