@@ -157,8 +157,10 @@ class PostgresDesk(Desk):
         with told(self.binding, self.address), self.transaction() as line:
             if fence_of(line, self.names, self.key, "FOR SHARE") > fence:
                 return False
-            # The commit of any slot after it, which waits for the disk, takes this one along.
-            line.ask("SET LOCAL synchronous_commit = off")
+            if not Page(header=header).is_whole or self._has_slots(line, epoch):
+                # The commit of any slot after it, which waits for the disk, takes this one along. The mark that the epoch is
+                # whole may be lost with the server: its slots vouch for it. An epoch without slots has nothing else.
+                line.ask("SET LOCAL synchronous_commit = off")
             line.ask(
                 f"INSERT INTO {self.names.ledger} VALUES (%(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, 0, '{0:016x}', DEFAULT, "
                 "%(header)s) ON CONFLICT (pipeline, sink, epoch, slot, fence, attempt) DO UPDATE SET entry = excluded.entry",
@@ -169,6 +171,11 @@ class PostgresDesk(Desk):
                 {**self.key, "keep": keep},
             )
         return True
+
+    def _has_slots(self, line: Line, epoch: int) -> bool:
+        mine = f"pipeline = %(pipeline)s AND sink = %(sink)s AND epoch = %(epoch)s AND slot <> {HEADER}"
+        statement = f"SELECT EXISTS (SELECT 1 FROM {self.names.ledger} WHERE {mine})"
+        return bool(line.ask(statement, {**self.key, "epoch": epoch})[0][0])
 
     def commit(self, ident: str) -> Answer:
         return self._end("COMMIT", ident)
