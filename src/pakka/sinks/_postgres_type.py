@@ -32,8 +32,8 @@ _DAY_US = 86_400_000_000
 _TIMESTAMP_FIRST_US = -210_866_803_200_000_000
 """4713 BC, PostgreSQL's first year. Its last one is behind the last one of Arrow."""
 _DATE_FIRST, _DATE_LAST = -2_440_588, 2_145_042_905
-_JSONB_BYTES_MAX = 44_000_000
-"""A jsonb has 256 MB, in which a digit and its comma take up to six times their room."""
+_JSONB_BYTES_MAX = 33_000_000
+"""The server makes room for 16 million elements of one array, and the shortest has two characters."""
 _EXACT = Context(prec=2000)
 """The usual context rounds to 28 digits."""
 _HYPHENS = [8, 13, 18, 23]
