@@ -25,6 +25,7 @@ SINKS = {
     "csv": "pakka.sinks.files:CsvSink",
     "sqlite": "pakka.sinks.sqlite:SqliteSink",
     "postgres": "pakka.sinks.postgres:PostgresSink",
+    "mysql": "pakka.sinks.mysql:MysqlSink",
     "console": "pakka.sinks.console:ConsoleSink",
     "memory": "pakka.sinks.memory:MemorySink",
 }
@@ -33,7 +34,7 @@ SOURCES = {
     "rate": "pakka.sources.rate:RateSource",
 }
 # The optional dependency that brings a driver library, by the module it is imported as.
-EXTRAS = {"psycopg": "postgres", "pgpq": "postgres"}
+EXTRAS = {"psycopg": "postgres", "pgpq": "postgres", "pymysql": "mysql"}
 
 
 class Role(Enum):

@@ -1,4 +1,4 @@
-"""The MySQL sink keeps the contract, both ways, on a real MariaDB server."""
+"""The MySQL sink keeps the contract on a real server, whichever way its rows wait."""
 
 import pytest
 
@@ -8,16 +8,18 @@ from tests.conformance.mysql import MysqlHarness, SpooledMysqlHarness
 pytestmark = pytest.mark.mysql
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server(mysql_server):
-    MysqlHarness.server = mysql_server
-    yield
-    MysqlHarness.server = None
+class OnServer(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, mysql_server, monkeypatch):
+        monkeypatch.setattr(MysqlHarness, "server", mysql_server)
 
 
-class TestMysql(SinkContract):
+class TestMysql(OnServer):
     harness = MysqlHarness
 
 
-class TestSpooledMysql(SinkContract):
+class TestMysqlSpooled(OnServer):
     harness = SpooledMysqlHarness
+
+
+del OnServer

@@ -141,7 +141,7 @@ class _Load:
         self.columns = self._find(names)
         self.is_direct = self.sink.mode == "append"
         into = self.sink.where.sql if self.is_direct else self._make_spool()
-        self.loader = Loader(self.place, line, Server.of(line), into, schema.names)
+        self.loader = Loader(self.place, line, Server.of(line), into)
 
     def finish(self) -> None:
         self.loader.flush()

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pakka.contract.doubt import Doubt
 from pakka.errors import SinkError, UnknownOutcomeError
 from pakka.model.id import Binding, Slot
 from pakka.sinks._columns import Place
@@ -187,6 +188,33 @@ class MysqlDesk(Desk):
             slot = slot_of(ident, self.binding, self.target.schema)
             if slot is not None:
                 yield slot, ident
+
+    def in_doubt(self) -> Sequence[Doubt]:
+        with told(self.binding, self.address), self.lines.lend() as line:
+            told_rows = self._uncommitted(line)
+            slots = {ident: slot_of(ident, self.binding, self.target.schema) for ident in listed(line)}
+        return [Doubt(ident, slot, *told_rows.get(slot, (None, None))) for ident, slot in slots.items()]
+
+    def _uncommitted(self, line: Line) -> dict[Slot | None, tuple[float, int]]:
+        """Age and rows by slot. The server lists names only; the ledger rows of branches can be seen by whoever asks for rows
+        that are not committed.
+        """
+        line.do("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+        try:
+            found = line.ask(
+                "SELECT epoch, fence, slot, attempt, timestampdiff(MICROSECOND, prepared_at, utc_timestamp(6)) / 1e6, `rows` "
+                f"FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND slot <> {HEADER}",
+                self.key,
+            )
+        except DriverError as error:
+            if code_of(error) != NO_TABLE:
+                raise
+            return {}
+        pipeline, sink = self.key.values()
+        return {
+            Slot(pipeline, sink, epoch, fence, slot, attempt): (max(0.0, float(age)), rows)
+            for epoch, fence, slot, attempt, age, rows in found
+        }
 
     def close(self) -> None:
         self.lines.close()

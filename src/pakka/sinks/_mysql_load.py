@@ -6,9 +6,11 @@ that not a byte is copied on the way to the socket.
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -48,13 +50,12 @@ class Server:
 class Loader:
     """Sends batches of text to one table, in one transaction that its caller has begun, and counts what arrives."""
 
-    def __init__(self, place: Place, line: Line, server: Server, into: str, columns: Sequence[str]) -> None:
+    def __init__(self, place: Place, line: Line, server: Server, into: str) -> None:
         self.place = place
         self.line = line
         self.takes_files = server.takes_files
         self.insert_bytes = min(_INSERT_BYTES, server.packet_bytes // 2)
         self.into = into
-        self.columns = ", ".join(quoted(name) for name in columns)
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
 
@@ -83,17 +84,20 @@ class Loader:
             self._insert(batch)
 
     def _load(self, batches: Sequence[pa.RecordBatch]) -> Done:
-        # Text comes in UTF-8; bytes pass as they are, since there is nothing to convert them to.
+        # Everything comes in UTF-8. MySQL reads bytes as such too, and refuses those that are none, so they come as digits.
+        fields = [quoted(f.name) if not _is_bytes(f.type) else f"@pakka_{n}" for n, f in enumerate(batches[0].schema)]
+        sets = [f"{quoted(f.name)} = UNHEX(@pakka_{n})" for n, f in enumerate(batches[0].schema) if _is_bytes(f.type)]
         into = (
-            f"INTO TABLE {self.into} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' "
-            f"LINES TERMINATED BY '\\n' ({self.columns})"
+            f"INTO TABLE {self.into} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' "
+            f"({', '.join(fields)}){' SET ' if sets else ''}{', '.join(sets)}"
         )
         return self.line.load(into, (memoryview(content(load_lines(batch))) for batch in batches))
 
     def _insert(self, batch: pa.RecordBatch) -> None:
         """As many rows a statement as fit; a statement has to fit into one packet of the server."""
         rows = insert_rows(batch)
-        begin = f"INSERT INTO {self.into} ({self.columns}) VALUES ".encode()
+        names = ", ".join(quoted(name) for name in batch.schema.names)
+        begin = f"INSERT INTO {self.into} ({names}) VALUES ".encode()
         at = 0
         while at < len(rows):
             size = len(rows) - at
@@ -144,7 +148,7 @@ def insert_rows(batch: pa.RecordBatch) -> pa.Array:
     """A row each, as VALUES has it, with a comma behind. All values are quoted: the server knows what its columns are."""
     parts: list[pa.Array | pa.Scalar] = []
     for column in batch.columns:
-        before = _scalar(b"_binary'" if _is_bytes(column.type) else b"'")
+        before = _scalar(b"x'" if _is_bytes(column.type) else b"'")
         text = _escaped(column, _INSERT_ESCAPES)
         value = pc.binary_join_element_wise(before, text, _scalar(b"'"), _scalar(b""))
         parts += [_scalar(b"," if parts else b"("), value]
@@ -164,13 +168,24 @@ def content(lines: pa.Array) -> pa.Buffer:
 
 
 def _escaped(column: pa.Array, escapes: Sequence[tuple[bytes, bytes]]) -> pa.Array:
-    """One look at the bytes spares most columns all of it."""
+    """One look at the bytes spares most columns all of it. Values that are bytes become hexadecimal digits."""
+    if _is_bytes(column.type):
+        return _digits(column.cast(_BYTES))
     column = column.cast(_BYTES)
     raw = content(column).to_pybytes()
     for mark, escape in escapes:
         if mark in raw:
             column = pc.replace_substring(column, mark, escape)
     return column
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    """All values at once: twice the bytes, with ends that are twice as far."""
+    column = pa.concat_arrays([column])  # which leaves no offset
+    valid, offsets, _ = column.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(column) + 1)
+    data = binascii.hexlify(content(column))
+    return pa.Array.from_buffers(_BYTES, len(column), [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(data)])
 
 
 def _scalar(data: bytes) -> pa.Scalar:

@@ -108,7 +108,7 @@ class MysqlWriter:
         # From here on nobody can change the columns: a transaction that has looked at a table keeps its form.
         line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
         fit = fit_to(self.place, self.sink, schema, read_table(line, self.sink.where), server)
-        return fit, Loader(self.place, line, server, self.sink.where.sql, [column.name for column in fit.columns])
+        return fit, Loader(self.place, line, server, self.sink.where.sql)
 
     def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.

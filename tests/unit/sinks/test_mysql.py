@@ -1,0 +1,325 @@
+"""The MySQL sink through the life of an epoch: branches, fences, restarts, and what a server may do in between."""
+
+import pickle
+import signal
+import threading
+
+import pytest
+
+from pakka.errors import ConfigError, FencedError, SinkError, UnavailableError
+from pakka.model.id import Binding, Slot
+from pakka.model.outcome import COMMITTED, Kind
+from pakka.sinks import _mysql_desk, _mysql_line
+from pakka.sinks._mysql_desk import ident_of, slot_of
+from pakka.sinks.mysql import MysqlSink
+from tests.fixtures.mysql import PASSWORD, connect, database_of, query
+from tests.unit.sinks.mysql_kit import Site, epoch, rows
+
+pytestmark = pytest.mark.mysql
+
+
+@pytest.fixture
+def site(mysql_url, tmp_path):
+    return Site.of(mysql_url, tmp_path, way="prepared")
+
+
+# --- Names
+
+
+def test_a_branch_is_named_so_that_the_server_s_list_alone_tells_whose_it_is():
+    slot = Slot("refunds", "out", 412, 7, 3, 1)
+    ident = ident_of(slot, "shop")
+    gtrid, bqual = ident.split(",")
+    assert len(gtrid) <= 64 >= len(bqual)
+    assert gtrid.endswith(".412.7")
+    assert bqual.startswith("3.1.")
+    assert bqual.endswith(".refunds.out")
+    assert slot_of(ident, Binding("refunds", "out", ""), "shop") == slot
+    assert slot_of(ident, Binding("refunds", "dead_letters", ""), "shop") is None
+    assert slot_of(ident, Binding("refund", "sout", ""), "shop") is None
+    assert slot_of(ident, Binding("refunds", "out", ""), "shop2") is None
+
+
+def test_the_longest_names_and_large_numbers_still_make_the_name_of_a_branch():
+    slot = Slot("p" * 63, "s" * 63, 10**12, 10**9, 10**6, 10**12)
+    ident = ident_of(slot, "d" * 64)
+    assert all(len(part) <= 64 for part in ident.split(","))
+    assert slot_of(ident, Binding("p" * 63, "s" * 63, ""), "d" * 64) == slot
+
+
+def test_a_foreign_branch_is_neither_listed_nor_touched(site, mysql_url):
+    driver = site.driver()
+    with connect(mysql_url) as db, db.cursor() as cursor:
+        cursor.execute("CREATE TABLE theirs (id int) ENGINE=InnoDB")
+        for name in (
+            "'theirs','1'",
+            "'pakka.x','1'",
+            "'pakka.00000000000000000000.0.1','0.0.000000000000.refunds.out'",
+        ):
+            with connect(mysql_url) as own, own.cursor() as theirs:
+                for statement in ("XA START", "INSERT INTO theirs VALUES (1)", "XA END", "XA PREPARE"):
+                    theirs.execute(statement if "INSERT" in statement else f"{statement} {name}")
+    assert list(driver.pending()) == []
+    assert [doubt.slot for doubt in driver.in_doubt()] == [None, None, None]
+    site.deliver(0, rows(id=[1]), fence=2)
+    assert len(site.ask("XA RECOVER")) == 3
+
+
+# --- Two phases
+
+
+def test_a_prepared_branch_outlives_a_kill_of_the_server_and_is_committed_by_the_next_driver(site, mysql_server):
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=[1, 2, 3]))
+    driver.close()
+    mysql_server.kill()
+    mysql_server.restart()
+    heir = site.sink.open_committer(site.binding, 2)
+    assert heir.raise_fence() is False, "after a restart only the ledger row of the branch is still locked"
+    assert [p.slot for p in heir.pending()] == [site.slot(0)]
+    assert site.commit(heir, 0, [record]) == COMMITTED
+    assert heir.raise_fence() is True
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,), (3,)]
+    assert site.prepared_branches() == []
+
+
+def test_a_commit_waits_for_a_writer_that_has_not_let_go(site, monkeypatch):
+    """MariaDB says of its branch what it says of one that was never there."""
+    driver = site.driver()
+    monkeypatch.setattr(_mysql_line.Line, "close", lambda line: None)
+    held = []
+    monkeypatch.setattr("pakka.sinks._mysql_writer.Line", lambda *a: held.append(_mysql_line.Line(*a)) or held[-1])
+    record = site.prepare(site.slot(0), rows(id=[1]))
+    monkeypatch.undo()
+    threading.Timer(0.3, held[0].close).start()
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    assert site.ask("SELECT id FROM refund") == [(1,)]
+
+
+def test_a_branch_whose_writer_never_lets_go_is_asked_for_again_and_not_called_lost(site, monkeypatch):
+    driver = site.driver()
+    version = site.ask("SELECT version()")[0][0]
+    if "MariaDB" not in version:
+        pytest.skip("this server lets others end a branch whose writer is connected")
+    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 0.1)
+    monkeypatch.setattr(_mysql_line.Line, "close", lambda line: None)
+    held = []
+    monkeypatch.setattr("pakka.sinks._mysql_writer.Line", lambda *a: held.append(_mysql_line.Line(*a)) or held[-1])
+    record = site.prepare(site.slot(0), rows(id=[1]))
+    (outcome,) = driver.commit(epoch(0), [record])
+    assert outcome.kind is Kind.RETRY
+    with pytest.raises(UnavailableError, match="somebody else is at it"):
+        driver.abort([record])
+    held[0].cut()
+    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 3.0)
+    assert site.commit(driver, 0, [record]) == COMMITTED
+
+
+def test_a_branch_that_an_administrator_rolled_back_is_refused_and_not_called_committed(site):
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=[1]))
+    gtrid, bqual = record.detail["id"].split(",")
+    site.ask(f"XA ROLLBACK '{gtrid}', '{bqual}'")
+    assert site.commit(driver, 0, [record]).kind is Kind.REFUSED
+    assert site.ask("SELECT * FROM refund") == []
+
+
+def test_a_branch_that_an_administrator_committed_is_called_committed(site):
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=[1]))
+    gtrid, bqual = record.detail["id"].split(",")
+    site.ask(f"XA COMMIT '{gtrid}', '{bqual}'")
+    assert site.commit(driver, 0, [record]).is_final
+    assert site.ask("SELECT id FROM refund") == [(1,)]
+
+
+def test_the_fence_is_not_raised_over_a_branch_and_an_empty_one_is_enough(site):
+    site.driver().close()
+    record = site.prepare(site.slot(0), rows(id=[1]).slice(0, 0))
+    heir = site.sink.open_committer(site.binding, 2)
+    assert heir.raise_fence() is False
+    heir.abort([record])
+    assert heir.raise_fence() is True
+    with pytest.raises(FencedError):
+        site.prepare(site.slot(0), rows(id=[1]))
+
+
+def test_a_writer_that_was_overtaken_while_it_loaded_cannot_prepare(site):
+    site.driver().close()
+    writer = site.sink.open_writer(site.binding, site.slot(0), rows(id=[1]).schema)
+    writer.write(rows(id=[1]))
+    site.driver(2).close()
+    with pytest.raises(FencedError):
+        writer.prepare("0" * 16)
+    writer.discard()
+    assert site.prepared_branches() == []
+
+
+def test_a_second_attempt_undoes_the_first_where_a_unique_index_would_have_it_wait(site):
+    site.ask("CREATE TABLE refund (id bigint PRIMARY KEY) ENGINE=InnoDB")
+    driver = site.driver()
+    first = site.prepare(site.slot(0, attempt=0), rows(id=[1]))
+    other = site.prepare(site.slot(0, slot=1), rows(id=[2]))
+    second = site.prepare(site.slot(0, attempt=1), rows(id=[1]))
+    assert {p.slot for p in driver.pending()} == {second.slot, other.slot}
+    assert site.commit(driver, 0, [second, other]) == COMMITTED
+    assert driver.commit(epoch(0), [first])[0].kind is Kind.ALREADY_COMMITTED
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_writer_that_gives_up_after_prepare_leaves_nothing(site):
+    site.driver().close()
+    writer = site.sink.open_writer(site.binding, site.slot(0), rows(id=[1]).schema)
+    writer.write(rows(id=[1]))
+    writer.prepare("0" * 16)
+    writer.discard()
+    writer.discard()
+    assert site.prepared_branches() == []
+    assert site.ask("SELECT * FROM refund") == []
+
+
+def test_what_is_in_doubt_is_told_with_its_age_and_its_rows(site):
+    driver = site.driver()
+    site.prepare(site.slot(3, slot=2), rows(id=[1, 2, 3]))
+    (doubt,) = driver.in_doubt()
+    assert doubt.slot == site.slot(3, slot=2)
+    assert doubt.rows == 3
+    assert 0 <= doubt.age_s < 60
+    assert doubt.id.startswith("pakka.")
+
+
+def test_the_ledger_forgets_old_epochs(site, monkeypatch):
+    monkeypatch.setattr("pakka.sinks._two_phase.LEDGER_EPOCHS", 2)
+    driver = site.driver()
+    for number in range(5):
+        assert site.commit(driver, number, [site.prepare(site.slot(number), rows(id=[number]))]) == COMMITTED
+    assert site.ask("SELECT DISTINCT epoch FROM pakka_ledger ORDER BY epoch") == [(3,), (4,)]
+
+
+def test_a_run_that_changes_its_way_is_told_what_to_finish_first(site):
+    site.driver().close()
+    record = site.prepare(site.slot(0), rows(id=[1]))
+    spooled = site.but(way="spooled")
+    heir = spooled.sink.open_committer(spooled.binding, 2)
+    with pytest.raises(SinkError, match="was prepared the `prepared` way"):
+        heir.raise_fence()
+    back = site.sink.open_committer(site.binding, 2)
+    assert site.commit(back, 0, [record]) == COMMITTED
+    assert heir.raise_fence() is True
+    assert heir.ledger().last.epoch == epoch(0)
+    spooled.deliver(1, rows(id=[2]), fence=3)
+    site.deliver(2, rows(id=[3]), fence=4)
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,), (3,)]
+
+
+# --- Choices
+
+
+def test_auto_is_prepared_on_a_server_that_keeps_branches_and_says_so(mysql_url):
+    chosen = MysqlSink(mysql_url, "refund").choose()
+    assert chosen.way == "prepared"
+    assert "keeps prepared XA transactions" in chosen.guarantee().because
+
+
+def test_auto_is_spooled_for_an_old_server_and_says_why(mysql_url, monkeypatch):
+    monkeypatch.setattr("pakka.sinks.mysql._SINCE", {True: ((99,), "99"), False: ((99,), "99")})
+    chosen = MysqlSink(mysql_url, "refund").choose()
+    assert chosen.way == "spooled"
+    assert "from 99 on" in chosen.guarantee().because
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "upsert"}, "need a key"),
+        ({"key": ("id",)}, "need a key"),
+        ({"mode": "upsert", "key": ("id",), "way": "prepared"}, "cannot go the `prepared` way"),
+        ({"version": "lsn"}, "`version` orders changes"),
+        ({"table": "pakka_ledger"}, "pakka's own"),
+        ({"table": ""}, "not the name of a table"),
+        ({"table": "a" * 65}, "65 characters"),
+        ({"table": "x "}, "ends with a space"),
+        ({"url": "postgres://u:sesame@h/d"}, "lacks its scheme"),
+        ({"url": "mysql://h/d"}, "lacks its scheme, its user"),
+        ({"url": "mysql://u:sesame@h:port/d"}, "cannot be read"),
+        ({"url": "mysql://u:sesame@h/d?ssl_cert_and=1"}, "unknown option"),
+    ],
+)
+def test_impossible_options_are_refused_before_anything_is_asked(options, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        MysqlSink(**{"url": "mysql://u:sesame@h/d", "table": "refund", **options})
+    assert "sesame" not in str(refused.value)
+
+
+def test_the_password_is_in_nothing_that_is_shown(mysql_url):
+    sink = MysqlSink(mysql_url, "refund")
+    copy = pickle.loads(pickle.dumps(sink))
+    copy.address  # noqa: B018
+    for text in (repr(copy), str(copy), copy.target(), repr(copy.address), repr(copy.guarantee())):
+        assert PASSWORD not in text
+        assert PASSWORD.replace("%2F", "/") not in text
+
+
+def test_mariadb_is_another_word_for_mysql():
+    assert MysqlSink("mariadb://u:p@h/d", "t").target() == MysqlSink("mysql://u:p@h:3306/d", "t").target()
+
+
+# --- Trouble with the server
+
+
+def test_a_server_without_room_for_connections_is_waited_for(site, mysql_url, mysql_server):
+    site.driver().close()
+    with mysql_server.admin() as db, db.cursor() as cursor:
+        cursor.execute("CREATE USER one@'%' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1")
+        cursor.execute(f"GRANT ALL ON {database_of(mysql_url)}.* TO one@'%'")
+    poor = Site.of(mysql_url.replace(f"pakka:{PASSWORD}", "one:x"), site.spool, way="prepared")
+    held = poor.sink.connect()
+    try:
+        with pytest.raises(UnavailableError, match="max_user_connections"):
+            poor.sink.open_writer(poor.binding, poor.slot(0), rows(id=[1]).schema)
+    finally:
+        held.close()
+        query(mysql_url, "DROP USER one")
+
+
+def test_a_lock_that_is_not_given_up_is_not_waited_for_for_ever(site, mysql_url, monkeypatch):
+    site.ask("CREATE TABLE refund (id bigint PRIMARY KEY) ENGINE=InnoDB")
+    site.driver().close()
+    monkeypatch.setattr(
+        _mysql_line, "_SESSION", _mysql_line._SESSION.replace("lock_wait_timeout = 10", "lock_wait_timeout = 1")
+    )
+    with connect(mysql_url, autocommit=False) as db:
+        db.cursor().execute("INSERT INTO refund VALUES (1)")
+        with pytest.raises(UnavailableError, match="Lock wait timeout") as refused:
+            site.prepare(site.slot(0), rows(id=[1]))
+    assert "nothing of it is visible" in refused.value.message
+    assert site.prepared_branches() == []
+
+
+def test_a_statement_killed_by_an_administrator_fails_the_slot_and_leaves_nothing(site, mysql_url):
+    site.driver().close()
+    writer = site.sink.open_writer(site.binding, site.slot(0), rows(id=[1]).schema)
+    writer.write(rows(id=[1]))
+    asleep = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Sleep'"
+    for (ident,) in query(mysql_url, asleep):
+        query(mysql_url, f"KILL {ident}")
+    with pytest.raises(UnavailableError):
+        writer.prepare("0" * 16)
+    writer.discard()
+    assert site.prepared_branches() == []
+    site.deliver(0, rows(id=[2]), fence=2)
+    assert site.ask("SELECT id FROM refund") == [(2,)]
+
+
+def test_a_frozen_server_does_not_keep_the_driver_for_ever(site, mysql_server, monkeypatch):
+    monkeypatch.setattr(_mysql_line, "ANSWER_S", 1.0)
+    driver = site.sink.open_committer(site.binding, 1)
+    driver.desk.lines.answer_s = 1.0
+    assert driver.raise_fence()
+    mysql_server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(UnavailableError):
+            driver.ledger()
+    finally:
+        mysql_server.signal(signal.SIGCONT)
+    assert driver.ledger().fence == 1
