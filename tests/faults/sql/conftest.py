@@ -10,6 +10,7 @@ import pytest
 from tests.faults.sql.outputs import Outlet
 from tests.faults.sql.site import SqlSite
 from tests.faults.sql.system import SYSTEMS, System
+from tests.fixtures.proxy import Proxy
 
 KEYED = "CREATE TABLE refunds (id bigint PRIMARY KEY, batch bigint, merchant varchar(100), amount bigint)"
 
@@ -24,9 +25,6 @@ class Ground:
 
     def ask(self, statement: str) -> list[Any]:
         return self.system.ask(self.url, statement)
-
-    def crash(self) -> None:
-        self.server.kill()
 
     def through(self, port: int) -> str:
         """The URL by way of a proxy."""
@@ -43,7 +41,11 @@ class Ground:
         self.server.drop_database(self.url)
 
 
-@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres)])
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+MARIADB = pytest.param("mariadb", marks=pytest.mark.mysql)
+
+
+@pytest.fixture(params=[POSTGRES, MARIADB])
 def base(request: pytest.FixtureRequest) -> Iterator[Ground]:
     """The run's server of each kind."""
     fixture = {"postgres": "postgres_server", "mariadb": "mysql_server"}[request.param]
@@ -67,6 +69,13 @@ def make_sql_site(ground: Path, base: Ground) -> Iterator[Callable[..., SqlSite]
     yield make
     for site in sites:
         site.close()
+
+
+@pytest.fixture
+def proxy(base: Ground) -> Iterator[Proxy]:
+    """A line to the server that can be cut."""
+    with Proxy(("127.0.0.1", base.server.port)) as line:
+        yield line
 
 
 @pytest.fixture

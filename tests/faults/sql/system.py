@@ -21,6 +21,8 @@ class System(ABC):
     trouble: ClassVar[type[Exception]]
     """What its library raises."""
     own: ClassVar[tuple[str, ...]] = ("pakka_fence", "pakka_ledger")
+    words: ClassVar[dict[str, bytes]]
+    """What a client sends to `prepare` a transaction, to `finish` a prepared one, and to `commit` a usual one."""
 
     @abstractmethod
     def connect(self, url: str) -> Any:
@@ -63,6 +65,7 @@ class System(ABC):
 class Postgres(System):
     name = "postgres"
     trouble = psycopg.Error
+    words: ClassVar = {"prepare": b"PREPARE TRANSACTION", "finish": b"COMMIT PREPARED", "commit": b"COMMIT\0"}
 
     def connect(self, url: str) -> Any:
         return psycopg.connect(url, autocommit=True, connect_timeout=5, application_name="someone else")
@@ -90,9 +93,10 @@ class Postgres(System):
 class MariaDb(System):
     name = "mariadb"
     trouble = pymysql.MySQLError
+    words: ClassVar = {"prepare": b"XA PREPARE", "finish": b"XA COMMIT", "commit": b"\x03COMMIT"}
 
     def connect(self, url: str) -> Any:
-        return mysql.connect(url).thing  # type: ignore[attr-defined]
+        return mysql.connect(url).__enter__()
 
     def query(self, db: Any, statement: str) -> list[Values]:
         with db.cursor() as cursor:
@@ -108,11 +112,17 @@ class MariaDb(System):
         return MysqlSink(url, table, **options)
 
     def prepared(self, db: Any) -> list[str]:
-        """Of the whole server: each test that uses this has one of its own, or looks for its own ids only."""
-        return [str(data) for *_, data in self.query(db, "XA RECOVER FORMAT='SQL'")]
+        """Of the whole server, which has one list for all databases, as the text that ends them."""
+        return sorted(_xid(*row) for row in self.query(db, "XA RECOVER"))
 
     def end_prepared(self, db: Any, ident: str, verb: str) -> None:
         self.query(db, f"XA {verb} {ident}")
+
+
+def _xid(form: int, gtrid_length: int, bqual_length: int, data: str | bytes) -> str:
+    raw = data.encode() if isinstance(data, str) else bytes(data)
+    gtrid, bqual = raw[:gtrid_length], raw[gtrid_length : gtrid_length + bqual_length]
+    return f"'{gtrid.decode()}','{bqual.decode()}',{form}"
 
 
 SYSTEMS: dict[str, System] = {system.name: system for system in (Postgres(), MariaDb())}

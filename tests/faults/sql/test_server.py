@@ -107,8 +107,7 @@ def test_a_decided_epoch_goes_on_by_itself_when_the_server_is_back(base, make_sq
 )
 def test_a_server_that_freezes_is_given_up(base, make_sql_site, ground, point, known):
     """It is there, and takes connections, and says nothing."""
-    url = f"{base.url}?connect_timeout=2"
-    site = make_sql_site(f"sqlite:///{ground}/state.db", "prepared", url, setup=IMPATIENT, tries=2)
+    site = make_sql_site(f"sqlite:///{ground}/state.db", "prepared", setup=IMPATIENT, tries=2)
     child = site.freeze(Drill(point, epoch=MIDDLE))
     base.server.signal(signal.SIGSTOP)
     try:
@@ -118,4 +117,4 @@ def test_a_server_that_freezes_is_given_up(base, make_sql_site, ground, point, k
         base.server.signal(signal.SIGCONT)
     assert known in child.said
     site.check_whole_epochs()
-    site.finish()
+    site.finish(setup="")
