@@ -20,6 +20,7 @@ from pakka.errors import BugError, ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.sinks._columns import Place
 from pakka.sinks._postgres_array import Ints, is_valid_of, numbers_of
+from pakka.sinks._postgres_page import PAGE_BYTES, PageRoom
 from pakka.sinks._postgres_type import Cast, PgType, cast_of, declared_type
 from pakka.sinks._spool import no_rows
 
@@ -253,6 +254,7 @@ class Fit:
         self._casts += [self._text(schema.field(name)) for name in leave_out]
         self._not_null = {name for name in self.columns if have[name].is_not_null} | set(self.key)
         self._check_missing(have.values())
+        self._room = PageRoom({name: column.type for name, column in have.items()}, self.columns)
         if table.encoding != "UTF8":
             raise place.refuse(
                 f"{place} is in a database with encoding {table.encoding}, and pakka writes UTF8 only",
@@ -349,6 +351,12 @@ class Fit:
                     f"the rows for {self.place} have {what} of {longest} bytes, and PostgreSQL takes {most} for sure",
                     hint="keep such rows out by a rule",
                 )
+        taken = self._room.longest(columns)
+        if taken > PAGE_BYTES:
+            raise self.place.refuse(
+                f"the rows for {self.place} have one that may take {taken} bytes of a page, which has room for {PAGE_BYTES}",
+                hint="write fewer columns, or put many of them into one `jsonb` with `to_json` or `struct`",
+            )
 
     def _refuse(self, name: str, what: str, hint: str) -> SchemaError:
         return self.place.refuse(f"column `{name}` for {self.place} has {what}", hint=hint)
