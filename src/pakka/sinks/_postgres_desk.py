@@ -68,10 +68,14 @@ class Names:
         """
 
     def look(self) -> str:
-        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant."""
+        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant.
+
+        The newest is the newest that has a header. A slot without one was committed by an administrator's hand: it counts when its
+        epoch is committed, and until then the sink does not hold the epoch.
+        """
         mine = "pipeline = %(pipeline)s AND sink = %(sink)s"
         return f"""
-            WITH newest AS (SELECT max(epoch) AS epoch FROM {self.ledger} WHERE {mine}),
+            WITH newest AS (SELECT max(epoch) AS epoch FROM {self.ledger} WHERE {mine} AND slot = {HEADER}),
             page AS (SELECT * FROM {self.ledger} WHERE {mine} AND epoch = coalesce(%(epoch)s, (SELECT epoch FROM newest)))
             SELECT coalesce((SELECT fence FROM {self.fence} WHERE {mine}), 0), coalesce((SELECT epoch FROM newest), -1),
                 page.slot, page.fence, page.attempt, page.rows, page.checksum, page.entry
