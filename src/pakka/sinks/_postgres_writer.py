@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -55,16 +56,12 @@ class PostgresWriter:
         self._lines = lines_to(sink.address, sink.url)
         with told(self._who, sink.address):
             self._line: Line | None = self._lines.take()
-        try:
-            with self._told():
-                self.fit = self._begin(schema)
-        except BaseException:
-            self.discard()
-            raise
+        with self._told():
+            self.fit = self._begin(schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        fitted = self.fit(batch)
         with self._told():
+            fitted = self.fit(batch)
             copy, _, stream = self._copy or self._start_copy(fitted.schema)
             with self._open_line.within():
                 copy.write(stream.write(fitted))
@@ -82,10 +79,7 @@ class PostgresWriter:
         return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
 
     def discard(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()  # which rolls back
-            self._forget_copy()
+        self._let_go()
         if self._is_sent:
             desk = PostgresDesk(self.sink.address, self.sink.where, self.binding)
             try:
@@ -94,9 +88,12 @@ class PostgresWriter:
                 desk.close()
             self._is_sent = False
 
-    def _forget_copy(self) -> None:
-        """A COPY that is not ended would end itself when it is collected, and complain into the blue of its closed line."""
+    def _let_go(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()  # which rolls back
         if self._copy is not None:
+            # One that is not ended would end itself when it is collected, and complain that its line is closed.
             _, context, _ = self._copy
             with suppress(psycopg.Error, GeneratorExit):
                 context.__exit__(GeneratorExit, GeneratorExit(), None)
@@ -214,8 +211,15 @@ class PostgresWriter:
     def _used(self) -> PakkaError:
         return SinkError(f"{self._who}: `{self.slot}` was used before; nothing was changed")
 
-    def _told(self) -> AbstractContextManager[None]:
-        return told(self._who, self.sink.address, "nothing of it is visible")
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """After any error the transaction is of no use, and its locks are let go at once, before anybody asks for it."""
+        try:
+            with told(self._who, self.sink.address, "nothing of it is visible"):
+                yield
+        except BaseException:
+            self._let_go()
+            raise
 
 
 def _ignore_gone(line: Line, gid: str) -> None:
