@@ -76,7 +76,7 @@ LEFT JOIN LATERAL (
     SELECT * FROM down ORDER BY depth DESC LIMIT 1
 ) d ON true
 LEFT JOIN pg_type t ON t.oid = d.type_oid
-LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typname NOT IN ('int2vector', 'oidvector')
 WHERE c.oid = to_regclass(%s)
 ORDER BY a.attnum
 """
@@ -274,12 +274,14 @@ class Fit:
         arrays: dict[str, pa.Array] = {}
         for index, cast in zip(self._order, self._casts, strict=True):
             name, array = self.names[index], batch.column(index)
-            if array.null_count and name in self._not_null:
-                self._check_nulls(name, array, None if name in self.key else deletes)
             try:
-                arrays[name] = cast(array)
+                made = cast(array)
             except (ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
                 raise self._refuse(name, str(error), "cast it in `select`, or keep such rows out by a rule") from error
+            # Of the fitted column, since a null may also hide in the dictionary of a column that has one.
+            if made.null_count and name in self._not_null:
+                self._check_nulls(name, made, None if name in self.key else deletes)
+            arrays[name] = made
         self._check_bytes(arrays)
         schema = pa.schema([pa.field(name, array.type) for name, array in arrays.items()])
         return pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
@@ -345,7 +347,7 @@ class Fit:
             arrays = [columns[name] for name in names if not _is_fixed(columns[name].type)]
             if sum(array.nbytes for array in arrays) <= most:
                 continue
-            longest = int(sum(_lengths(array) for array in arrays).max(initial=0))  # type: ignore[union-attr]
+            longest = int(np.sum([_lengths(array) for array in arrays], axis=0).max(initial=0))
             if longest > most:
                 raise self.place.refuse(
                     f"the rows for {self.place} have {what} of {longest} bytes, and PostgreSQL takes {most} for sure",

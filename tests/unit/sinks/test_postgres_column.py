@@ -287,6 +287,14 @@ def test_nulls_where_there_may_be_none_are_refused(pg, columns, options):
         copy(pg, column([None, 1, None], pa.int64(), "id"), **options)
 
 
+def test_a_null_that_hides_in_a_dictionary_is_refused(pg):
+    pg.execute("CREATE TABLE t (id text NOT NULL)")
+    hidden = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", None]))
+    assert hidden.null_count == 0
+    with pytest.raises(SchemaError, match="has 1 nulls, which its table refuses"):
+        copy(pg, pa.record_batch([hidden], names=["id"]))
+
+
 def test_a_row_that_deletes_needs_its_key_only(pg):
     pg.execute("CREATE TABLE t (id bigint NOT NULL, merchant text NOT NULL)")
     batch = pa.record_batch({"id": [1, 2], "merchant": ["a", None]})

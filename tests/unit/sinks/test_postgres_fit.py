@@ -94,6 +94,16 @@ def test_a_slice_of_a_column_is_what_arrives(pg, declared, kind, values, stored)
     assert read(pg, declared) == [None, *wanted, *wanted[1:]]
 
 
+def test_a_duration_has_no_days_that_might_have_23_hours(pg):
+    pg.execute("CREATE TABLE t (x interval, y interval[])")
+    long = pa.array([3 * 86_400_000_000 - 1, -(2**63)]).view(pa.duration("us"))
+    copy(pg, pa.record_batch({"x": long, "y": pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), long)}))
+    assert pg.execute("SELECT x::text, y::text FROM t").fetchall() == [
+        ("71:59:59.999999", "{71:59:59.999999,-2562047788:00:54.775808}"),
+        ("-2562047788:00:54.775808", "{}"),
+    ]
+
+
 def test_the_digits_of_a_number_without_limits_are_those_of_the_rows(pg):
     pg.execute("CREATE TABLE t (x numeric)")
     copy(pg, column([Decimal("1.50"), Decimal("0.00"), Decimal("-10000.00"), Decimal("0.01")], pa.decimal128(10, 2)))
@@ -235,6 +245,7 @@ NEVER = [
     ("interval(3)", pa.duration("us"), "interval"),
     ("interval day", pa.duration("us"), "interval"),
     ("integer[]", pa.int32(), "integer"),
+    ("int2vector", pa.list_(pa.int16()), "smallint[]"),
     ("integer", pa.list_(pa.int32()), "integer[]"),
     ("integer[]", pa.list_(pa.string()), "text[]"),
     ("integer[]", pa.list_(pa.list_(pa.int32())), "jsonb"),

@@ -71,7 +71,7 @@ def test_decimals_arrive_with_all_their_digits(pg, data, precision):
     for declared in (None, "numeric"):
         assert [None if v is None else format(v, "f") for v in through(pg, column(values, kind), declared)] == shown
     assert through(pg, column([values], pa.list_(kind))) == [values]
-    assert through(pg, column(values, pa.decimal256(60, 38)), "numeric") == values
+    assert through(pg, column(values, pa.decimal256(76, 38)), "numeric") == values
 
 
 @many
@@ -159,7 +159,7 @@ def test_moments_arrive(pg, walls, instants, days, times):
 @many
 @given(ticks=st.integers(-(2**63), 2**63 - 1))
 def test_a_moment_is_the_same_instant_or_refused(pg, ticks):
-    """Years that Python cannot read: the server says how many microseconds they are from 1970."""
+    """Years that Python cannot read: the server counts its microseconds from 2000 on."""
     batch = pa.record_batch([pa.array([ticks]).view(pa.timestamp("us", "UTC"))], names=["x"])
     with pg.transaction(force_rollback=True):
         make(pg, batch.schema)
@@ -168,8 +168,8 @@ def test_a_moment_is_the_same_instant_or_refused(pg, ticks):
                 fit_of(pg, batch.schema)(batch)
             return
         copy(pg, batch)
-        (seconds,) = pg.execute("SELECT extract(epoch FROM x) FROM t").fetchone()
-    assert seconds * 1_000_000 == ticks
+        (sent,) = pg.execute("SELECT timestamptz_send(x) FROM t").fetchone()
+    assert int.from_bytes(sent, signed=True) + 946_684_800_000_000 == ticks
 
 
 @many
