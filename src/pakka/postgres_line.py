@@ -33,6 +33,8 @@ _CONNECT = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
     "fallback_application_name": "pakka",
+    # Text in a binary COPY is read in the client's encoding, which the environment may have set.
+    "client_encoding": "utf8",
 }
 
 Row = tuple[Any, ...]

@@ -235,7 +235,7 @@ def deletes_in(place: Place, batch: pa.RecordBatch, sink: PostgresSink) -> pa.Ar
         return None
     found = batch.column(sink.operation).cast(pa.string())
     known = pc.is_in(found, pa.array(OPERATIONS))
-    if not pc.all(known).as_py():
+    if pc.any(pc.invert(known)).as_py():
         strange = found.filter(pc.invert(known))[0].as_py()
         raise place.refuse(
             f"column `{sink.operation}` has {strange!r}, and an operation is one of {', '.join(OPERATIONS)}",
