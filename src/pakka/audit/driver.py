@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ from pakka.model.prepared import Prepared, checksum_of
 
 SCHEMA = pa.schema([(AUDIT_ID, pa.string()), ("amount_paise", pa.int64())])
 
+Decided = tuple[Epoch, Sequence[Prepared]]
+"""An epoch that was decided, and its records."""
+
 _TRIES = 20
 _WAIT_S = 0.05
 
@@ -33,17 +36,34 @@ class Driver:
     fence: int
     committer: Committer
 
+    has_settled: bool = False
+    """Something decided was in the way of the fence, and was committed before it could be raised."""
+
     @classmethod
-    def begin(cls, sink: Sink, binding: Binding, fence: int) -> Driver:
-        """Open the sink and raise the fence, settling nothing."""
+    def begin(cls, sink: Sink, binding: Binding, fence: int, decided: Decided | None = None) -> Driver:
+        """Open the sink and raise the fence. What is in its way is settled as a recovery does it: what is decided is committed,
+        and the rest is aborted.
+        """
         driver = cls(sink, binding, fence, sink.open_committer(binding, fence))
+        named = {record.slot for record in decided[1]} if decided else set()
         for _ in range(_TRIES):
-            if driver.committer.raise_fence():
+            if driver._raise_fence():
                 return driver
-            # What is in the way is what a dead driver has prepared. A recovery aborts it, and so does this one.
-            driver.committer.abort(driver.committer.pending())
+            if decided is not None:
+                driver.commit(*decided)
+                driver = replace(driver, has_settled=True)
+            driver.committer.abort([p for p in driver.committer.pending() if p.slot not in named])
             time.sleep(_WAIT_S)
         raise UnavailableError(f"{binding}: the fence cannot be raised to {fence}: something prepared is in its way")
+
+    def _raise_fence(self) -> bool:
+        """As the coordinator does, ask again while a commit that is under way holds the fence."""
+        for _ in range(_TRIES):
+            try:
+                return self.committer.raise_fence()
+            except UnavailableError:
+                time.sleep(_WAIT_S)
+        return self.committer.raise_fence()
 
     @property
     def can_commit(self) -> bool:

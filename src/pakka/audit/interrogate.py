@@ -107,7 +107,7 @@ def finished_by_another(stage: Stage) -> str:
     epoch, ids = stage.next_epoch(), stage.rows(slots=2)
     records = _prepared_by_the_dead(stage, "prepared", epoch, ids)
     stage.expect([], "after the process that prepared was killed")
-    _must_commit(stage.driver(), epoch, records)
+    _must_commit(stage.driver((epoch, records)), epoch, records)
     stage.expect(ids, "after another process has committed what the dead one prepared")
     return "the process that prepared was killed; another one committed the record, and a reader sees every row once"
 
@@ -146,7 +146,7 @@ def killed_in_commit(stage: Stage) -> str:
     actor.begin(stage.ground.scratch.sink, stage.ground.binding, stage.next_fence())
     records = actor.prepare(epoch, ids)
     actor.commit_and_die(epoch, records)
-    _must_commit(stage.driver(), epoch, records)
+    _must_commit(stage.driver((epoch, records)), epoch, records)
     stage.expect(ids, "after a commit whose answer was lost was repeated")
     return "a process was killed between its commit and the answer; the next one repeated it, and a reader sees every row once"
 
@@ -208,9 +208,14 @@ def overtaken(stage: Stage) -> str:
         raise NotApplicable("the sink names no moment right before its rows become visible (`pakka.points`)")
     # Much longer than a fence takes to be raised here: then something is in its way, and that can only be the commit.
     patience_s = _BLOCKED_S + 5 * stage.raise_s
-    heir = Heir(stage)
+    heir = Heir(stage, (epoch, records))
     is_past = heir.wait(patience_s)
     answer = _refusal(actor.go_on)
+    if is_past and heir.driver().has_settled:
+        stage.expect(ids, "after the new driver has finished the commit under way, and the older one went on")
+        return (
+            "the new driver finished the commit under way before it raised its fence, and a reader sees every row once"
+        )
     if is_past:
         stage.expect([], "after an older driver was overtaken in the middle of its commit and went on")
         if answer is not None:

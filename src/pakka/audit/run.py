@@ -15,7 +15,7 @@ from pakka.audit.interrogate import interrogate
 from pakka.audit.report import Report
 from pakka.audit.scratch import ground_of
 from pakka.contract.audit import Finding, Probing
-from pakka.contract.sink import Sink
+from pakka.contract.sink import Choosing, Sink
 from pakka.coordinator.watch import look
 from pakka.durability import Spool
 from pakka.model.guarantee import Way
@@ -27,6 +27,7 @@ def audit(sink: Sink, kind: str, cast: Cast | None = None, spool: str | None = N
     A cast that is given was started earlier, to save time; it is used up. `spool` is that of the sink's pipeline.
     """
     began = time.monotonic()
+    sink = sink.choose() if isinstance(sink, Choosing) else sink
     with cast or Cast() as actors, ground_of(sink, spool) as ground:
         actors.rehearse(sink)
         # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pakka.audit.cast import Cast
-from pakka.audit.driver import Driver
+from pakka.audit.driver import Decided, Driver
 from pakka.audit.scratch import Ground
 from pakka.model.epoch import Epoch, Origin
 
@@ -51,10 +51,10 @@ class Stage:
         number = self.epoch
         return Epoch(self.ground.binding.pipeline, number, Origin("audit", number, f"offsets-{number}"))
 
-    def driver(self) -> Driver:
-        """A new driver, which has raised its fence."""
+    def driver(self, decided: Decided | None = None) -> Driver:
+        """A new driver, which has raised its fence; `decided` is what the last one has left to be finished."""
         began = time.monotonic()
-        driver = Driver.begin(self.ground.scratch.sink, self.ground.binding, self.next_fence())
+        driver = Driver.begin(self.ground.scratch.sink, self.ground.binding, self.next_fence(), decided)
         self._raises.append(time.monotonic() - began)
         self._drivers.append(driver)
         return driver
@@ -97,9 +97,9 @@ class Stage:
 class Heir:
     """A new driver that raises its fence beside this thread: a commit under way may have to be waited for."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, decided: Decided) -> None:
         self._made: list[Driver | BaseException] = []
-        self._thread = threading.Thread(target=self._begin, args=(stage,), name="pakka-audit-heir", daemon=True)
+        self._thread = threading.Thread(target=self._begin, args=(stage, decided), name="pakka-audit-heir", daemon=True)
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
@@ -115,9 +115,9 @@ class Heir:
             raise made
         return made
 
-    def _begin(self, stage: Stage) -> None:
+    def _begin(self, stage: Stage, decided: Decided) -> None:
         try:
-            self._made.append(stage.driver())
+            self._made.append(stage.driver(decided))
         except BaseException as error:  # raised in the thread that asks for the driver
             self._made.append(error)
 

@@ -170,7 +170,8 @@ class PostgresSink(SpooledSink):
             self.where.table,
             self.where.schema,
             mode=self.mode,
-            way=self.way,
+            # What was left open is told with the reason for the choice.
+            way="auto" if self.chosen else self.way,
             key=self.key,
             create=self.create,
             begin=BEGIN.format(statement_s=0, lock_ms=0, idle_s=0),

@@ -1,0 +1,47 @@
+"""The auditor on real SQL servers: all four guarantees are seen, whichever way rows are kept, and nothing is left behind."""
+
+import psycopg
+import pytest
+
+from pakka.audit.report import Verdict
+from pakka.audit.run import audit
+from pakka.contract.audit import Severity
+from pakka.sinks.mysql import MysqlSink
+from pakka.sinks.postgres import PostgresSink
+from tests.fixtures import mysql, postgres
+
+
+def seen(report) -> dict[str, str]:
+    return {str(a.guarantee): str(a.verdict) for a in report.answers}
+
+
+ALL_PASS = {
+    "isolation": str(Verdict.PASS),
+    "prepare/commit separation": str(Verdict.PASS),
+    "idempotent commit and abort": str(Verdict.PASS),
+    "duplicate-id rejection": str(Verdict.PASS),
+}
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("room", "way"), [("16", "prepared"), ("0", "spooled")])
+def test_a_postgres_sink_keeps_all_four_the_way_that_its_server_allows(room, way):
+    with postgres.running_server(postgres.need_binaries(), max_prepared_transactions=room) as server:
+        url = server.create_database()
+        report = audit(PostgresSink(url, "refunds"), "postgres")
+        assert seen(report) == ALL_PASS
+        assert report.promise.way.value == way
+        weak = {f.name: (f.value, f.severity) for f in report.findings if f.severity is not Severity.FINE}
+        assert weak == ({} if way == "prepared" else {"max_prepared_transactions": ("0", Severity.WARNS)})
+        with psycopg.connect(url) as db:
+            assert db.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
+            assert db.execute("SELECT relname FROM pg_class WHERE relname LIKE 'pakka%'").fetchall() == []
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize("way", ["prepared", "spooled"])
+def test_a_mysql_sink_keeps_all_four_either_way(mysql_url, way):
+    report = audit(MysqlSink(mysql_url, "refunds", way=way), "mysql")
+    assert seen(report) == ALL_PASS
+    assert [f for f in report.findings if f.severity is not Severity.FINE] == []
+    assert mysql.query(mysql_url, "SHOW TABLES") == []
