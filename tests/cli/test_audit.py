@@ -167,7 +167,7 @@ def test_pages_get_markdown(pakka, audited):
 
 
 WRONG = {
-    "mysql://root:hunter22@db/refunds": "error: there is no sink `mysql`\n\nhint: there is `console`, ",
+    "oracle://root:hunter22@db/refunds": "error: there is no sink `oracle`\n\nhint: there is `console`, ",
     "sqlite:///nothing.db": "error: there is nothing at {here}/nothing.db\n\nhint: make it first, or audit the sink of a",
     "nothing": "error: there is nothing at {here}/nothing\n\nhint: make it first",
     "sqlite:x.db": "error: `sqlite:x.db`: a path begins after three slashes\n\nhint: write `sqlite:///",
@@ -194,6 +194,10 @@ def test_a_wrong_target_is_wrong_use(pakka, audited, refunds, current_directory,
     [
         ("out", "ParquetSink"),
         ("csv:out", "CsvSink"),
+        ("postgres://ana:hunter22@db/shop", "PostgresSink"),
+        ("postgresql://ana:hunter22@db/shop", "PostgresSink"),
+        ("mysql://ana:hunter22@db/shop", "MysqlSink"),
+        ("mariadb://ana:hunter22@db/shop", "MysqlSink"),
         ("refunds.yaml#refunds", "MemorySink"),
         ("refunds.yaml", "MemorySink"),
     ],
