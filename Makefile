@@ -59,8 +59,8 @@ model: setup-model ## check the protocol in docs/protocol, and that its broken f
 	@$(PY) docs/protocol/check.py $(ARGS)
 
 .PHONY: compliance
-compliance: setup ## audit every sink and write docs/reference/sinks.md
-	$(PY) -m pakka.audit.table docs/reference/sinks.md
+compliance: setup setup-postgres setup-mariadb ## audit every sink and write docs/reference/sinks.md
+	$(PY) -m tests.audit.compliance
 
 .PHONY: simulate
 simulate: setup ## run the protocol in a simulated world: SEEDS=n seeds from FIRST=n on, or one with SEED=n

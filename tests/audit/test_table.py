@@ -2,10 +2,10 @@
 
 import re
 
-from pakka.audit.table import MADE, page, reports
-from tests.docs.pages import ROOT
+import pytest
 
-PAGE = ROOT / "docs" / "reference" / "sinks.md"
+from pakka.audit.table import MADE, page, reports
+from tests.audit.compliance import PAGE
 
 
 def undated(text: str) -> str:
@@ -13,8 +13,11 @@ def undated(text: str) -> str:
     return re.sub(rf"^{MADE}.*$", MADE, text, flags=re.MULTILINE)
 
 
-def test_the_page_is_what_the_audits_say():
-    assert undated(PAGE.read_text(encoding="utf-8")) == undated(page(reports(), "today")), "run `make compliance`"
+@pytest.mark.postgres
+@pytest.mark.mysql
+def test_the_page_is_what_the_audits_say(postgres_url, mysql_url):
+    audited = reports({"postgres": postgres_url, "mysql": mysql_url})
+    assert undated(PAGE.read_text(encoding="utf-8")) == undated(page(audited, "today")), "run `make compliance`"
 
 
 def test_a_page_typed_by_hand_is_found():

@@ -1,13 +1,12 @@
-"""The compliance table: `python -m pakka.audit.table PAGE` audits every sink that pakka ships, and writes what was seen.
+"""The compliance table: audits every sink that pakka ships, and writes what was seen.
 
 Sinks that are known to be bad stand in it too. Nothing in the page is typed: a test audits all of them again and compares.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,15 +36,23 @@ and ignores them, as MyISAM does, played by a SQLite file without transactions.
 """
 
 
-def reports() -> list[tuple[str, Report]]:
-    """Audit every sink there is, each on ground of its own."""
+def reports(servers: Mapping[str, str]) -> list[tuple[str, Report]]:
+    """Audit every sink there is, each on ground of its own. `servers` are URLs by the names of the sinks that need one."""
     with tempfile.TemporaryDirectory(prefix="pakka-compliance-") as place, closing(FakeReceiver()) as receiver:
-        sinks: list[tuple[str, Sink]] = [(name, _made(name, Path(place))) for name in registry.SINKS]
+        sinks: list[tuple[str, Sink]] = []
+        for name in registry.SINKS:
+            sinks += _by_way(name, servers[name]) if name in servers else [(name, _made(name, Path(place)))]
         sinks += [
             ("naive HTTP webhook", NaiveWebhookSink(receiver.url)),
             ("MyISAM-like table", FakeMyIsamSink(str(Path(place) / "myisam.db"))),
         ]
         return [(name, audit(sink, name)) for name, sink in sinks]
+
+
+def _by_way(name: str, url: str) -> Iterator[tuple[str, Sink]]:
+    made = registry.find(Role.SINK, name)
+    for way in ("prepared", "spooled"):
+        yield f"{name}, {way}", made(url, "refunds", way=way)
 
 
 def _made(name: str, place: Path) -> Sink:
@@ -57,7 +64,13 @@ def _made(name: str, place: Path) -> Sink:
 
 def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
     """The whole page."""
-    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
+    servers = {
+        name.partition(",")[0]: finding.value
+        for name, report in audited
+        for finding in report.findings
+        if finding.name == "server version"
+    }
+    made_with = ", ".join(f"{name} {number}" for name, number in {**versions(), **servers}.items())
     head = ["sink", "way", *map(str, ContractGuarantee), "exactly-once"]
     rows = [
         [
@@ -98,5 +111,6 @@ def _failures(name: str, report: Report) -> Iterator[str]:
         yield f"- {report.promise.mend}."
 
 
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(reports(), f"{datetime.now(UTC):%Y-%m-%d}"), encoding="utf-8")
+def write(to: Path, servers: Mapping[str, str]) -> None:
+    """Make the page anew."""
+    to.write_text(page(reports(servers), f"{datetime.now(UTC):%Y-%m-%d}"), encoding="utf-8")

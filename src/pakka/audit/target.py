@@ -1,7 +1,7 @@
 """From the words of a user to the sink that is to be audited.
 
 - `refunds.yaml#refunds`: a sink of a pipeline file;
-- `sqlite:///x.db`, `parquet:out/refunds`: a URL whose scheme is the name of a sink, read by that sink's `from_url`;
+- `sqlite:///x.db`, `parquet:out/refunds`, `postgresql://user@host/db`: a URL whose scheme is the name of a sink, read by that sink's `from_url`;
 - `out/refunds`: a directory, taken for Parquet.
 """
 
@@ -22,6 +22,8 @@ from pakka.registry import Role
 
 _URL = re.compile(r"([a-z][a-z0-9_+.-]*):.*", re.DOTALL)
 _DIRECTORY = "parquet"
+_SCHEMES = {"postgresql": "postgres", "mariadb": "mysql"}
+"""Schemes that people know, and the names of the sinks they mean."""
 _ALIASES = {"postgresql": "postgres", "mariadb": "mysql"}
 """Schemes that other programs know a system by."""
 
