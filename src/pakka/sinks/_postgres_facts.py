@@ -28,7 +28,9 @@ SETTINGS = (
     "transaction_timeout",
 )
 
-_SERVER = "SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()"
+_SERVER = """
+    SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(), quote_ident(current_user)
+"""
 _SETTINGS = "SELECT name, setting, reset_val, source FROM pg_settings WHERE name = ANY(%s)"
 # A table without a schema is the one that the connection finds first.
 _PLACE = "CASE WHEN %(schema)s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE n.nspname = %(schema)s END"
@@ -122,6 +124,8 @@ class Facts:
     """One look at a server."""
 
     is_standby: bool
+    user: str
+    """Quoted, where a statement needs that."""
     settings: Mapping[str, Setting]
     target: Relation | None
     leaves: Sequence[Relation]
@@ -141,7 +145,7 @@ def read_facts(open_line: Callable[[], Line], begin: str, schema: str | None, ta
     `begin` is how the sink begins its own transactions, so that what it sets for itself is seen.
     """
     with closing(open_line()) as line, line.within():
-        ((number, _, is_standby),) = line.ask(_SERVER)
+        ((number, _, is_standby, user),) = line.ask(_SERVER)
         if number < OLDEST:
             return None
         # A standby refuses a transaction that wants to write, and shall be told for what it is.
@@ -155,6 +159,7 @@ def read_facts(open_line: Callable[[], Line], begin: str, schema: str | None, ta
         shown = [of["oid"], *(leaf.oid for leaf in leaves)]
         return Facts(
             is_standby=is_standby,
+            user=user,
             settings={name: Setting(*rest) for name, *rest in line.ask(_SETTINGS, (list(SETTINGS),))},
             target=target,
             leaves=leaves,
@@ -172,5 +177,5 @@ def read_facts(open_line: Callable[[], Line], begin: str, schema: str | None, ta
 def read_version(open_line: Callable[[], Line]) -> tuple[int, str]:
     """The server's version as a number and as it says itself."""
     with closing(open_line()) as line, line.within():
-        ((number, version, _),) = line.ask(_SERVER)
+        ((number, version, *_),) = line.ask(_SERVER)
         return number, version

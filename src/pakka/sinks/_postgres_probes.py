@@ -136,7 +136,8 @@ def _read_only(facts: Facts) -> Finding:
         return Finding(
             name, BREAKS, "standby", why, "name the primary in `url`, or add `?target_session_attrs=read-write`"
         )
-    setting, fix = "default_transaction_read_only", "ALTER ROLE CURRENT_USER SET default_transaction_read_only = off"
+    setting = "default_transaction_read_only"
+    fix = f"ALTER ROLE {facts.user} SET {setting} = off"
     if facts.settings["transaction_read_only"].value == "on":
         return Finding(name, BREAKS, setting, "transactions of this user may not write", fix)
     if facts.settings[setting].value == "on":
@@ -190,7 +191,7 @@ def _time_outs(facts: Facts) -> Finding:
         return Finding(name, FINE, "none", "the server lets a long COPY come to its end")
     value = ", ".join(f"{setting} {seconds:g} s" for setting, seconds in found)
     why = "the server ends a COPY or a transaction that takes longer, so an epoch with a large slot never gets through"
-    fix = "; ".join(f"ALTER ROLE CURRENT_USER SET {setting} = 0" for setting, _ in found)
+    fix = "; ".join(f"ALTER ROLE {facts.user} SET {setting} = 0" for setting, _ in found)
     return Finding(name, WARNS, value, why, fix)
 
 
@@ -251,7 +252,7 @@ def _row_security(facts: Facts) -> Finding:
         return Finding(name, FINE, "none", "this user sees and writes every row")
     why = "COPY is refused under row security, and a ledger or a fence that a policy hides is one that is not there"
     fix = "; ".join(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY" for table in hiding)
-    return Finding(name, BREAKS, ", ".join(hiding), why, f"{fix}; or ALTER ROLE CURRENT_USER BYPASSRLS")
+    return Finding(name, BREAKS, ", ".join(hiding), why, f"{fix}; or ALTER ROLE {facts.user} BYPASSRLS")
 
 
 def _unique_key(subject: Subject, facts: Facts) -> Finding:
