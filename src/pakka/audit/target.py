@@ -24,8 +24,6 @@ _URL = re.compile(r"([a-z][a-z0-9_+.-]*):.*", re.DOTALL)
 _DIRECTORY = "parquet"
 _SCHEMES = {"postgresql": "postgres", "mariadb": "mysql"}
 """Schemes that people know, and the names of the sinks they mean."""
-_ALIASES = {"postgresql": "postgres", "mariadb": "mysql"}
-"""Schemes that other programs know a system by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def is_pipeline_file(text: str) -> bool:
 def kind_of(text: str) -> str:
     """The kind of sink that a URL or a directory means."""
     match = _URL.fullmatch(text)
-    return _ALIASES.get(match[1], match[1]) if match else _DIRECTORY
+    return _SCHEMES.get(match[1], match[1]) if match else _DIRECTORY
 
 
 def find(text: str, load: Callable[[str], Pipeline]) -> Target:
