@@ -84,12 +84,16 @@ class Names:
     target: Target
 
     @property
+    def own(self) -> tuple[Target, Target]:
+        return self.target.beside("pakka_fence"), self.target.beside("pakka_ledger")
+
+    @property
     def fence(self) -> str:
-        return self.target.beside("pakka_fence").sql
+        return self.own[0].sql
 
     @property
     def ledger(self) -> str:
-        return self.target.beside("pakka_ledger").sql
+        return self.own[1].sql
 
     def create(self) -> tuple[str, str]:
         return (
@@ -128,18 +132,20 @@ class MysqlDesk(Desk):
 
     def raise_fence(self, fence: int) -> bool:
         with told(self.binding, self.address), self.lines.lend() as line:
-            for statement in self.names.create():
-                line.do(statement)
-            self._check_engines(line)
+            self._make_ready(line)
         with told(self.binding, self.address):
             return self._raise(fence)
 
-    def _check_engines(self, line: Line) -> None:
-        """Where an engine keeps no transactions, neither the fence nor the ledger nor the rows are what they seem."""
-        for target in (self.target.beside("pakka_fence"), self.target.beside("pakka_ledger"), self.target):
+    def _make_ready(self, line: Line) -> None:
+        """Fence and ledger are made if they are missing. Where an engine keeps no transactions, neither they nor the rows are
+        what they seem.
+        """
+        for target, create in (*zip(self.names.own, self.names.create(), strict=True), (self.target, "")):
             table = read_table(line, target)
             if table is not None:
                 check_engine(Place(self.binding, str(self.address), str(target)), table, target)
+            elif create:
+                line.do(create)
 
     def _raise(self, fence: int) -> bool:
         try:

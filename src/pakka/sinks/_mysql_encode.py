@@ -85,11 +85,11 @@ def _check_range(array: pa.Array, least: int, most: int, column: Column) -> None
             raise ValueError(f"{value}, and {column.declared} holds {least} to {most}")
 
 
-def _encode_double(column: Column, array: pa.Array) -> pa.Array:
+def _encode_double(_: Column, array: pa.Array) -> pa.Array:
     if pc.all(pc.is_finite(array)).as_py() is False:
         raise ValueError("NaN or an infinity, which the server cannot hold")
-    # As a double, the text of a 32-bit number has all the digits that a double column keeps.
-    return array.cast(pa.float64() if column.kind == "double" else array.type).cast(pa.string())
+    # As a double, the text of a 32-bit number has all its digits; its shortest text can be beyond the largest one.
+    return array.cast(pa.float64()).cast(pa.string())
 
 
 def _encode_decimal(column: Column, array: pa.Array) -> pa.Array:

@@ -1,0 +1,164 @@
+"""Upsert and mirror: the newest row of each key, in one transaction, whatever the epoch's rows look like."""
+
+import pyarrow as pa
+import pytest
+
+from pakka.errors import SchemaError
+from pakka.model.outcome import COMMITTED, Kind
+from tests.unit.sinks.mysql_kit import Site, epoch, rows
+
+pytestmark = pytest.mark.mysql
+
+
+@pytest.fixture
+def site(mysql_url, tmp_path):
+    return Site.of(mysql_url, tmp_path, mode="upsert", key=("id",))
+
+
+def test_a_row_replaces_the_one_of_its_key_and_the_last_of_an_epoch_wins(site):
+    site.deliver(0, rows(id=["a", "b"], amount=[1, 2]))
+    site.deliver(1, rows(id=["b", "c", "b"], amount=[3, 4, 5]), fence=2)
+    assert site.ask("SELECT id, amount FROM refund ORDER BY id") == [("a", 1), ("b", 5), ("c", 4)]
+
+
+def test_of_two_slots_the_later_one_wins(site):
+    driver = site.driver()
+    records = [site.prepare(site.slot(0, slot=n), rows(id=["a", "b"], amount=[n, 10 * n])) for n in range(3)]
+    assert site.commit(driver, 0, records[::-1]) == COMMITTED
+    assert site.ask("SELECT id, amount FROM refund ORDER BY id") == [("a", 2), ("b", 20)]
+
+
+def test_keys_that_differ_in_case_or_in_a_space_are_two_rows_in_a_table_that_pakka_makes(site):
+    site.deliver(0, rows(id=["a", "A", "a ", "á"], amount=[1, 2, 3, 4]))
+    assert sorted(site.ask("SELECT id, amount FROM refund")) == [("A", 2), ("a", 1), ("a ", 3), ("á", 4)]
+
+
+def test_keys_that_the_table_takes_for_one_are_one(site):
+    """By the table's own collation, in the epoch as in the table."""
+    site.ask("CREATE TABLE refund (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY, amount bigint) ENGINE=InnoDB")
+    site.deliver(0, rows(id=["a", "A"], amount=[1, 2]))
+    assert site.ask("SELECT amount FROM refund") == [(2,)]
+
+
+def test_a_key_of_several_columns_in_any_order(mysql_url, tmp_path):
+    site = Site.of(mysql_url, tmp_path, mode="upsert", key=("shop", "id"))
+    site.ask("CREATE TABLE refund (id bigint, amount bigint, shop varchar(9), UNIQUE KEY k (id, shop)) ENGINE=InnoDB")
+    site.deliver(0, rows(shop=["x", "y", "x"], amount=[1, 2, 3], id=[1, 1, 1]))
+    assert site.ask("SELECT shop, id, amount FROM refund ORDER BY shop") == [("x", 1, 3), ("y", 1, 2)]
+
+
+def test_rows_that_are_nothing_but_a_key_are_kept_once(site):
+    site.deliver(0, rows(id=["a", "b", "a"]))
+    site.deliver(1, rows(id=["b"]), fence=2)
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [("a",), ("b",)]
+
+
+def test_a_repeated_epoch_changes_nothing(site):
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=["a"], amount=[1]))
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    site.ask("UPDATE refund SET amount = 9")
+    assert site.commit(driver, 0, [record]).kind is Kind.ALREADY_COMMITTED
+    assert site.ask("SELECT amount FROM refund") == [(9,)]
+
+
+def test_an_older_version_is_passed_over_in_the_epoch_and_in_the_table(mysql_url, tmp_path):
+    site = Site.of(mysql_url, tmp_path, mode="upsert", key=("id",), version="lsn")
+    site.deliver(0, rows(id=["a", "a", "b"], lsn=[7, 5, 5], amount=[70, 50, 50]))
+    assert site.ask("SELECT id, lsn, amount FROM refund ORDER BY id") == [("a", 7, 70), ("b", 5, 50)]
+    site.deliver(1, rows(id=["a", "b", "a"], lsn=[6, 6, 7], amount=[60, 60, 71]), fence=2)
+    assert site.ask("SELECT id, lsn, amount FROM refund ORDER BY id") == [("a", 7, 70), ("b", 6, 60)]
+
+
+def test_a_row_without_a_version_gives_way_to_any(mysql_url, tmp_path):
+    site = Site.of(mysql_url, tmp_path, mode="upsert", key=("id",), version="lsn")
+    site.deliver(0, rows(id=["a"], lsn=pa.array([None], pa.int64()), amount=[1]))
+    site.deliver(1, rows(id=["a", "a"], lsn=[None, 1], amount=[2, 3]), fence=2)
+    assert site.ask("SELECT lsn, amount FROM refund") == [(1, 3)]
+
+
+@pytest.fixture
+def mirror(mysql_url, tmp_path):
+    return Site.of(mysql_url, tmp_path, mode="mirror", key=("id",), operation="op", version="lsn")
+
+
+def test_a_mirror_inserts_updates_and_deletes_in_the_order_of_versions(mirror):
+    mirror.ask("CREATE TABLE refund (id bigint PRIMARY KEY, amount bigint NOT NULL, lsn bigint) ENGINE=InnoDB")
+    mirror.deliver(0, rows(id=[1, 2, 3], amount=[10, 20, 30], lsn=[1, 2, 3], op=["insert"] * 3))
+    changes = rows(
+        id=[1, 2, 3, 3, 4, 4, 5],
+        amount=pa.array([11, None, None, 31, 40, None, None], pa.int64()),
+        lsn=[4, 5, 6, 7, 8, 9, 10],
+        op=["update", "delete", "delete", "insert", "insert", "delete", "delete"],
+    )
+    mirror.deliver(1, changes, fence=2)
+    assert mirror.ask("SELECT id, amount, lsn FROM refund ORDER BY id") == [(1, 11, 4), (3, 31, 7)]
+
+
+def test_a_stale_delete_takes_nothing_away(mirror):
+    mirror.deliver(0, rows(id=[1], amount=[10], lsn=[5], op=["insert"]))
+    mirror.deliver(1, rows(id=[1], amount=[0], lsn=[4], op=["delete"]), fence=2)
+    assert mirror.ask("SELECT id, lsn FROM refund") == [(1, 5)]
+
+
+def test_the_operation_is_not_stored_and_a_strange_one_is_refused(mirror):
+    mirror.deliver(0, rows(id=[1], lsn=[5], op=["insert"]))
+    assert "op" not in {name for name, *_ in mirror.ask("SHOW COLUMNS FROM refund")}
+    with pytest.raises(SchemaError, match="'truncate'"):
+        mirror.prepare(mirror.slot(1), rows(id=[1], lsn=[6], op=["truncate"]))
+
+
+def test_a_row_that_does_not_delete_must_have_what_the_table_needs(mirror):
+    mirror.ask("CREATE TABLE refund (id bigint PRIMARY KEY, amount bigint NOT NULL, lsn bigint) ENGINE=InnoDB")
+    mirror.driver().close()
+    with pytest.raises(SchemaError, match="`amount`"):
+        mirror.prepare(mirror.slot(0), rows(id=[1], amount=pa.array([None], pa.int64()), lsn=[1], op=["update"]))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("(id bigint, amount bigint)", "no PRIMARY KEY and no UNIQUE index on exactly"),
+        ("(id bigint, amount bigint, UNIQUE KEY k (id, amount))", "on exactly"),
+        ("(id varchar(40), amount bigint, UNIQUE KEY k (id(5)))", "on exactly"),
+        ("(id bigint PRIMARY KEY, amount bigint UNIQUE)", "another unique index, `amount`"),
+    ],
+)
+def test_a_table_whose_indexes_would_change_the_wrong_row_is_refused(site, made, message):
+    site.ask(f"CREATE TABLE refund {made} ENGINE=InnoDB")
+    site.driver().close()
+    ids = pa.array(["a"]) if "varchar" in made else pa.array([1])
+    with pytest.raises(SchemaError, match=message):
+        site.prepare(site.slot(0), rows(id=ids, amount=[1]))
+
+
+def test_a_number_of_the_server_s_own_beside_the_key_is_no_hindrance(site):
+    site.ask(
+        "CREATE TABLE refund (n bigint AUTO_INCREMENT PRIMARY KEY, id varchar(9) UNIQUE, amount bigint) ENGINE=InnoDB"
+    )
+    site.deliver(0, rows(id=["a", "b"], amount=[1, 2]))
+    site.deliver(1, rows(id=["a"], amount=[3]), fence=2)
+    assert site.ask("SELECT id, amount FROM refund ORDER BY id") == [("a", 3), ("b", 2)]
+
+
+@pytest.mark.parametrize("batch", [rows(amount=[1]), rows(id=pa.array([None], pa.string()), amount=[1])])
+def test_rows_without_their_key_are_refused(site, batch):
+    site.driver().close()
+    site.ask("CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint) ENGINE=InnoDB")
+    with pytest.raises(SchemaError, match="key"):
+        site.prepare(site.slot(0), batch)
+
+
+def test_an_epoch_that_breaks_a_constraint_at_its_commit_leaves_the_table_as_it_was(site):
+    site.ask(
+        "CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, CONSTRAINT small CHECK (amount < 5)) ENGINE=InnoDB"
+    )
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=["a", "b"], amount=[1, 9]))
+    outcome = site.commit(driver, 0, [record])
+    assert outcome.kind is Kind.RETRY
+    assert "small" in outcome.reason
+    assert site.ask("SELECT * FROM refund") == []
+    site.ask("ALTER TABLE refund DROP CONSTRAINT small")
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    assert driver.ledger().last.epoch == epoch(0)
