@@ -53,20 +53,22 @@ class MysqlWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         fitted = self.fit(batch)
-        with self._told():
-            self.loader.write(fitted)
+        if not self._is_visible:
+            with self._told():
+                self.loader.write(fitted)
         self.rows += batch.num_rows
 
     def prepare(self, checksum: str) -> Prepared:
         line = self._open_line
-        with self._told():
-            self.loader.flush()
-            reach("task.sql.loaded", self.slot.epoch)
-            self._enter(line, checksum)
-            line.do(f"XA END {xid(self.ident)}")
-            self._is_sent = True
-            line.do(f"XA PREPARE {xid(self.ident)}")
-        reach("task.sql.prepared", self.slot.epoch)
+        if not self._is_visible:
+            with self._told():
+                self.loader.flush()
+                reach("task.sql.loaded", self.slot.epoch)
+                self._enter(line, checksum)
+                line.do(f"XA END {xid(self.ident)}")
+                self._is_sent = True
+                line.do(f"XA PREPARE {xid(self.ident)}")
+            reach("task.sql.prepared", self.slot.epoch)
         self._line = None
         line.close()
         return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
@@ -98,6 +100,11 @@ class MysqlWriter:
         self._check_fence(fence_of(line, self.desk.names, self.key))
         server = Server.of(line)
         table = make_ready(line, self.place, self.sink, schema, server)
+        self._is_visible = self._has_committed_attempt(line)
+        if self._is_visible:
+            return fit_to(self.place, self.sink, schema, table, server), Loader(
+                self.place, line, server, self.sink.where.sql
+            )
         self._drop_earlier_attempts(line, table)
         try:
             line.do(f"XA START {xid(self.ident)}")
@@ -109,6 +116,19 @@ class MysqlWriter:
         line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
         fit = fit_to(self.place, self.sink, schema, read_table(line, self.sink.where), server)
         return fit, Loader(self.place, line, server, self.sink.where.sql)
+
+    def _has_committed_attempt(self, line: Line) -> bool:
+        """Another attempt at this slot is visible: the epoch runs again because other slots, or other sinks, have lost it.
+
+        Its rows are not loaded a second time, which a unique key would refuse for ever. They are only counted, and the driver
+        compares them with what the ledger holds.
+        """
+        found = line.ask(
+            f"SELECT fence, attempt FROM {self.desk.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s "
+            "AND epoch = %(epoch)s AND slot = %(slot)s",
+            {**self.key, "epoch": self.slot.epoch, "slot": self.slot.number},
+        )
+        return bool(found) and (self.slot.fence, self.slot.attempt) not in found
 
     def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.

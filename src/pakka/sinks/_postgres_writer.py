@@ -17,7 +17,7 @@ from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.postgres_line import Address, Line
 from pakka.sinks._postgres_column import Fit, Place, Table, read_table
-from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_desk import BEGIN, Lines, Names, PostgresDesk, fence_of, place_of
 from pakka.sinks._postgres_error import told
 from pakka.sinks._postgres_table import make_ready
@@ -62,18 +62,20 @@ class PostgresWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         with self._told():
             fitted = self.fit(batch)
-            copy, _, stream = self._copy or self._start_copy(fitted.schema)
-            with self._open_line.within():
-                copy.write(stream.write(fitted))
+            if not self._is_visible:
+                copy, _, stream = self._copy or self._start_copy(fitted.schema)
+                with self._open_line.within():
+                    copy.write(stream.write(fitted))
         self.rows += batch.num_rows
 
     def prepare(self, checksum: str) -> Prepared:
-        with self._told():
-            self._finish_copy()
-            reach("task.sql.loaded", self.slot.epoch)
-            self._enter(checksum)
-            self._send_prepare()
-        reach("task.sql.prepared", self.slot.epoch)
+        if not self._is_visible:
+            with self._told():
+                self._finish_copy()
+                reach("task.sql.loaded", self.slot.epoch)
+                self._enter(checksum)
+                self._send_prepare()
+            reach("task.sql.prepared", self.slot.epoch)
         line, self._line = self._open_line, None
         self._lines.give_back(line)
         return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
@@ -116,6 +118,9 @@ class PostgresWriter:
             self._check_fence(fence_of(line, self.names, self.key))
             self.ident = f"{self.slot}/{place_of(line, self.sink.where)}"
             table = make_ready(line, self.place, self.sink, schema)
+            self._is_visible = self._has_committed_attempt(line)
+            if self._is_visible:
+                return Fit(self.place, schema, table)
             self._drop_earlier_attempts(line, table)
             line.ask(BEGIN.format(statement_s=_FOR_EVER_S, lock_ms=_LOCK_MS, idle_s=_FOR_EVER_S))
             # From here on nobody can change the columns: COPY in binary form would take the bytes of one type for another's.
@@ -124,6 +129,19 @@ class PostgresWriter:
             if locked is None:
                 raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
             return Fit(self.place, schema, locked)
+
+    def _has_committed_attempt(self, line: Line) -> bool:
+        """Another attempt at this slot is visible: the epoch runs again because other slots, or other sinks, have lost it.
+
+        Its rows are not loaded a second time, which a unique key would refuse for ever. They are only counted, and the driver
+        compares them with what the ledger holds.
+        """
+        found = line.ask(
+            f"SELECT fence, attempt FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch = %(epoch)s "
+            "AND slot = %(slot)s",
+            {**self.key, "epoch": self.slot.epoch, "slot": self.slot.number},
+        )
+        return bool(found) and (self.slot.fence, self.slot.attempt) not in found
 
     def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
@@ -146,7 +164,8 @@ class PostgresWriter:
         stream = CopyStream(schema)
         with line.within():
             cursor = line.db.cursor()
-            context = cursor.copy(stream.statement(self.sink.where.sql, self.fit.columns))
+            statement = stream.statement(self.sink.where.sql, self.fit.columns)
+            context = cursor.copy(statement, writer=SteadyWriter(cursor))
             copy = context.__enter__()
             copy.write(stream.start())
         self._cursor = cursor

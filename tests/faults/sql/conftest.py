@@ -1,45 +1,18 @@
 """Where a fault test with a server stands: a database of its own, and sites whose sinks are its tables."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.sql.ground import Ground
 from tests.faults.sql.outputs import Outlet
 from tests.faults.sql.site import SqlSite
-from tests.faults.sql.system import SYSTEMS, System
+from tests.faults.sql.system import SYSTEMS
 from tests.fixtures.proxy import Proxy
 
 KEYED = "CREATE TABLE refunds (id bigint PRIMARY KEY, batch bigint, merchant varchar(100), amount bigint)"
-
-
-class Ground:
-    """A server, and a database of it for one test."""
-
-    def __init__(self, system: System, server: Any) -> None:
-        self.system = system
-        self.server = server
-        self.url = server.create_database()
-
-    def ask(self, statement: str) -> list[Any]:
-        return self.system.ask(self.url, statement)
-
-    def through(self, port: int) -> str:
-        """The URL by way of a proxy."""
-        url: str = self.server.url(self.url.rpartition("/")[2], port)
-        return url
-
-    def close(self) -> None:
-        """Up again, whatever a test has done to it; and nothing prepared, which would keep the database."""
-        if self.server._process is None:
-            self.server.restart()
-        with closing(self.system.connect(self.url)) as db:
-            for ident in self.system.prepared(db):
-                self.system.end_prepared(db, ident, "ROLLBACK")
-        self.server.drop_database(self.url)
-
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 MARIADB = pytest.param("mariadb", marks=pytest.mark.mysql)

@@ -45,6 +45,10 @@ class System(ABC):
         """Every prepared transaction of this database, whoever has prepared it."""
 
     @abstractmethod
+    def prepare(self, db: Any, name: str, statement: str) -> None:
+        """Prepare a transaction of this one statement."""
+
+    @abstractmethod
     def end_prepared(self, db: Any, ident: str, verb: str) -> None:
         """As an administrator does it by hand: `COMMIT` or `ROLLBACK`."""
 
@@ -86,6 +90,9 @@ class Postgres(System):
         found = self.query(db, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
         return [gid for (gid,) in found]
 
+    def prepare(self, db: Any, name: str, statement: str) -> None:
+        self.query(db, f"BEGIN; {statement}; PREPARE TRANSACTION '{name}'")
+
     def end_prepared(self, db: Any, ident: str, verb: str) -> None:
         self.query(db, f"{verb} PREPARED '{ident}'")
 
@@ -114,6 +121,12 @@ class MariaDb(System):
     def prepared(self, db: Any) -> list[str]:
         """Of the whole server, which has one list for all databases, as the text that ends them."""
         return sorted(_xid(*row) for row in self.query(db, "XA RECOVER"))
+
+    def prepare(self, db: Any, name: str, statement: str) -> None:
+        gtrid, _, bqual = name.partition("/")
+        xid = f"'{gtrid}','{bqual}'"
+        for step in (f"XA START {xid}", statement, f"XA END {xid}", f"XA PREPARE {xid}"):
+            self.query(db, step)
 
     def end_prepared(self, db: Any, ident: str, verb: str) -> None:
         self.query(db, f"XA {verb} {ident}")

@@ -1,0 +1,120 @@
+"""A server, and a database of it for one test, with the means to be in pakka's way: locks, limits, an administrator."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any
+
+import psycopg
+
+from tests.faults.child import Child, wait_until
+from tests.faults.sql.system import System
+
+FOREIGN = (
+    "nightly-batch-42",
+    "pakka.other.refunds.1.1.0.1/1.1",
+    "pakka.refunds.refunds.1.1.0.1",
+    "pakka.refunds.refunds.1.1.0.1/1.1",
+    "pakka.refunds.refunds2.1.1.0.1/1.1",
+)
+"""The last ones have the form of an id of ours, but for the place, or the sink."""
+_OURS = {
+    "postgres": "SELECT pid FROM pg_stat_activity WHERE application_name = 'pakka' AND datname = current_database()",
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
+}
+_END = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+
+
+class Ground:
+    """A server, and a database of it for one test."""
+
+    def __init__(self, system: System, server: Any) -> None:
+        self.system = system
+        self.server = server
+        self.url = server.create_database()
+
+    def ask(self, statement: str) -> list[Any]:
+        return self.system.ask(self.url, statement)
+
+    def through(self, port: int) -> str:
+        """The URL by way of a proxy."""
+        url: str = self.server.url(self.url.rpartition("/")[2], port)
+        return url
+
+    def prepare_foreign(self, names: tuple[str, ...] = FOREIGN) -> tuple[str, ...]:
+        """Transactions of others in this database: their ids, as the server lists them."""
+        self.ask("CREATE TABLE theirs (id bigint)")
+        for number, name in enumerate(names):
+            with closing(self.system.connect(self.url)) as db:
+                self.system.prepare(db, name, f"INSERT INTO theirs VALUES ({number})")
+        with closing(self.system.connect(self.url)) as db:
+            return tuple(self.system.prepared(db))
+
+    def end_prepared(self, verb: str, idents: Any) -> None:
+        """As an administrator does it, by hand."""
+        with closing(self.system.connect(self.url)) as db:
+            for ident in idents:
+                self.system.end_prepared(db, ident, verb)
+
+    def end_sessions_of_pakka(self) -> None:
+        """All of this database but the reader's, if they can be told apart; one that ends by itself meanwhile is ended too."""
+        for (number,) in self.ask(_OURS[self.system.name]):
+            with suppress(self.system.trouble):
+                self.ask(_END[self.system.name].format(number))
+        wait_until(lambda: self.system.name != "postgres" or not self.ask(_OURS["postgres"]), "a session does not end")
+
+    def take_every_connection(self, until: ExitStack) -> None:
+        """Until the server has none left."""
+        while True:
+            try:
+                until.enter_context(closing(self.system.connect(self.url)))
+            except self.system.trouble:
+                return
+
+    def lock_table(self, db: Any, table: str) -> None:
+        """Until this connection is closed."""
+        if self.system.name == "postgres":
+            self.system.query(db, "BEGIN")
+            self.system.query(db, f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+        else:
+            self.system.query(db, "SET lock_wait_timeout = 10")
+            self.system.query(db, f"LOCK TABLES {table} WRITE")
+
+    def be_the_survivor(self, db: Any) -> None:
+        """Of two that wait for each other, whoever finds out first is ended; in MariaDB, whoever has written less."""
+        if self.system.name == "postgres":
+            self.system.query(db, "SET deadlock_timeout = '1min'")
+
+    @contextmanager
+    def waiting_for_a_standby(self) -> Iterator[None]:
+        """Every commit of the server waits for somebody who is not there."""
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute("SET synchronous_commit = local")
+            try:
+                db.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+                self._reload(db, "nobody")
+                yield
+            finally:
+                db.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                self._reload(db, "")
+
+    def _reload(self, db: Any, value: str) -> None:
+        db.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: db.execute("SHOW synchronous_standby_names").fetchone() == (value,), "no reload")
+
+    def wait_until_blocked(self, child: Child) -> None:
+        """Until a session of pakka waits for a lock."""
+        blocked = {
+            "postgres": "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pakka' AND wait_event_type = 'Lock'",
+            "mariadb": "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+        }[self.system.name]
+        wait_until(lambda: child.is_over() or bool(self.ask(blocked)), "nobody waits for a lock")
+        assert not child.is_over(), child.said
+
+    def close(self) -> None:
+        """Up again, whatever a test has done to it; and nothing prepared, which would keep the database."""
+        if self.server._process is None:
+            self.server.restart()
+        with closing(self.system.connect(self.url)) as db:
+            for ident in self.system.prepared(db):
+                self.system.end_prepared(db, ident, "ROLLBACK")
+        self.server.drop_database(self.url)
