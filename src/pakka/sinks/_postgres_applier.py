@@ -16,7 +16,7 @@ from pakka.errors import SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.postgres_line import Line
 from pakka.sinks._postgres_column import Fit, Place, quoted, read_table
-from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_desk import BEGIN, PostgresDesk, fence_of, look
 from pakka.sinks._postgres_error import reason_of, told
 from pakka.sinks._postgres_table import make_ready
@@ -159,7 +159,7 @@ class _Load:
         self.stream = CopyStream(self.fit.schema)
         with line.within():
             self.cursor = line.db.cursor()
-            self.context = self.cursor.copy(self.stream.statement(into, fitted))
+            self.context = self.cursor.copy(self.stream.statement(into, fitted), writer=SteadyWriter(self.cursor))
             self.copy = self.context.__enter__()
             self.copy.write(self.stream.start())
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pakka.model.id import Binding
 from pakka.sinks._postgres_column import Fit, Place, Table, Target, create_statements, read_table
-from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 
 PLACE = Place(Binding("refunds", "audit", "/spool"), "postgresql://server/db", "t")
 TARGET = Target(None, "t")
@@ -39,7 +39,7 @@ def copy(db: psycopg.Connection, *batches: pa.RecordBatch, target: Target = TARG
     assert all(batch.schema == fit.schema for batch in fitted)
     stream = CopyStream(fit.schema)
     cursor = db.cursor()
-    with cursor.copy(stream.statement(target.sql, fit.columns)) as data:
+    with cursor.copy(stream.statement(target.sql, fit.columns), writer=SteadyWriter(cursor)) as data:
         for part in (stream.start(), *map(stream.write, fitted), stream.finish()):
             data.write(part)
     assert cursor.rowcount == sum(batch.num_rows for batch in batches)

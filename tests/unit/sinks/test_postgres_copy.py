@@ -1,12 +1,15 @@
 """The data of one COPY: whole batches, in order, with one beginning and one end."""
 
 import struct
+import threading
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from pakka.errors import BugError
-from pakka.sinks._postgres_copy import CopyStream
+from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
+from tests.fixtures.proxy import Proxy
 
 BATCH = pa.record_batch({"id": pa.array([1, None, 3]), "note": pa.array(["a", "b", None])})
 
@@ -87,3 +90,39 @@ def test_a_stream_that_is_used_out_of_turn_is_a_bug():
     for use in (lambda: stream.write(BATCH), stream.finish):
         with pytest.raises(BugError, match="is finished was used as one that is open"):
             use()
+
+
+def test_a_server_that_takes_no_rows_holds_the_writer_up_instead_of_filling_its_memory(postgres_server, postgres_url):
+    piece, pieces = b"x" * (1 << 20), 100
+    field = struct.pack(">hi", 1, len(piece)) + piece
+    sent = []
+    with Proxy(("127.0.0.1", postgres_server.port)) as proxy, psycopg.connect(postgres_url) as admin:
+        admin.execute("CREATE TABLE t (x text)")
+        admin.commit()
+        url = postgres_server.url(postgres_url.rpartition("/")[2], proxy.port)
+
+        def load() -> None:
+            statement = "COPY t FROM STDIN (FORMAT binary)"
+            with (
+                psycopg.connect(url) as db,
+                db.cursor() as cursor,
+                cursor.copy(statement, writer=SteadyWriter(cursor)) as data,
+            ):
+                data.write(CopyStream(BATCH.schema).start())
+                proxy.hold()
+                is_held.set()
+                for _ in range(pieces):
+                    data.write(field)
+                    sent.append(1)
+                data.write(b"\xff\xff")
+
+        is_held = threading.Event()
+        loading = threading.Thread(target=load)
+        loading.start()
+        is_held.wait()
+        loading.join(timeout=2)
+        # Some of it is in the sockets on the way.
+        assert len(sent) < pieces // 2
+        proxy.release()
+        loading.join(timeout=60)
+        assert admin.execute("SELECT count(*), min(length(x)) FROM t").fetchone() == (pieces, len(piece))
