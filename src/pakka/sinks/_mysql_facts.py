@@ -38,11 +38,13 @@ _SETTINGS = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * 
 _TABLES = "SELECT TABLE_NAME, TABLE_TYPE, coalesce(ENGINE, '') FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (%s, %s, %s)"
 _ENGINES = "SELECT ENGINE, TRANSACTIONS, XA FROM information_schema.ENGINES"
 _INDEXES = """
-    SELECT s.TABLE_NAME, s.INDEX_NAME, s.COLUMN_NAME, s.SUB_PART IS NOT NULL, s.NULLABLE = 'YES', c.EXTRA LIKE '%%auto_increment%%'
-    FROM information_schema.STATISTICS s LEFT JOIN information_schema.COLUMNS c
-        ON c.TABLE_SCHEMA = s.TABLE_SCHEMA AND c.TABLE_NAME = s.TABLE_NAME AND c.COLUMN_NAME = s.COLUMN_NAME
-    WHERE s.TABLE_SCHEMA = %s AND s.TABLE_NAME IN (%s, %s, %s) AND s.NON_UNIQUE = 0
-    ORDER BY s.TABLE_NAME, s.INDEX_NAME, s.SEQ_IN_INDEX
+    SELECT TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART IS NOT NULL, NULLABLE = 'YES' FROM information_schema.STATISTICS
+    WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (%s, %s, %s) AND NON_UNIQUE = 0 ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX
+"""
+# Not joined: a server looks into the form of all its tables to join what it tells of itself.
+_NUMBERED = """
+    SELECT COLUMN_NAME FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND EXTRA LIKE '%%auto_increment%%'
 """
 _TRIGGERS = """
     SELECT TRIGGER_NAME FROM information_schema.TRIGGERS
@@ -142,14 +144,15 @@ def read_facts(open_line: Callable[[], Line], database: str, table: str) -> Fact
             target=tables[min(is_target)] if is_target else None,
             own=[tables[name] for name in OWN_KEYS if name in tables],
             engines={name: Engine(t == "YES", xa == "YES") for name, t, xa in line.ask(_ENGINES)},
-            indexes=_indexes(line.ask(_INDEXES, (database, table, *OWN_KEYS))),
+            indexes=_indexes(line.ask(_INDEXES, (database, table, *OWN_KEYS)), line.ask(_NUMBERED, (database, table))),
             triggers=[name for (name,) in line.ask(_TRIGGERS, (database, table))],
             branches=_branches(line),
         )
 
 
-def _indexes(rows: list[Row]) -> list[UniqueIndex]:
+def _indexes(rows: list[Row], numbered: list[Row]) -> list[UniqueIndex]:
     found = []
+    by_server = {name for (name,) in numbered}
     for (table, index), parts in groupby(rows, key=lambda row: row[:2]):
         columns = [part[2:] for part in parts]
         found.append(
@@ -159,8 +162,8 @@ def _indexes(rows: list[Row]) -> list[UniqueIndex]:
                 [name for name, *_ in columns if name is not None],
                 any(name is None for name, *_ in columns),
                 [name for name, is_prefix, *_ in columns if is_prefix],
-                [name for name, _, is_nullable, _ in columns if is_nullable],
-                any(is_numbered for *_, is_numbered in columns),
+                [name for name, _, is_nullable in columns if is_nullable],
+                any(name in by_server for name, *_ in columns),
             )
         )
     return found
