@@ -106,11 +106,16 @@ class Names:
         )
 
     def look(self) -> str:
-        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant."""
+        """Fence, newest epoch, and the rows of one epoch or of the newest, as they are at one instant.
+
+        The newest is the newest that has a header. A slot without one was committed by an administrator's hand: it counts when its
+        epoch is committed, and until then the sink does not hold the epoch.
+        """
         return f"""
             SELECT coalesce((SELECT fence FROM {self.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s), 0),
                 coalesce(n.epoch, -1), l.slot, l.fence, l.attempt, l.`rows`, l.checksum, l.entry
-            FROM (SELECT max(epoch) AS epoch FROM {self.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s) n
+            FROM (SELECT (SELECT epoch FROM {self.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND slot = {HEADER}
+                          ORDER BY epoch DESC LIMIT 1) AS epoch) n
             LEFT JOIN {self.ledger} l ON l.pipeline = %(pipeline)s AND l.sink = %(sink)s AND l.epoch = coalesce(%(epoch)s, n.epoch)
         """
 
