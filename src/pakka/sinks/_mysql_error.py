@@ -24,6 +24,7 @@ _HINTS = {
     1227: _RIGHTS,
     1370: _RIGHTS,
     1401: "let the user of `url` see what is prepared: `GRANT XA_RECOVER_ADMIN ON *.* TO user`; or use `way: spooled`",
+    1153: "raise `max_allowed_packet` of the server, or keep such rows out by a rule",
     1146: "make the table first, or set `create: true`",
     1290: _READS,
     1792: _READS,
@@ -35,6 +36,7 @@ _HINTS = {
     1217: _KEPT,
     1451: _KEPT,
     1452: _KEPT,
+    3750: "this server wants a primary key in every table; make the table yourself, with one",
     3819: _KEPT,
     4025: _KEPT,
 }

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 from pakka.errors import PakkaError, SchemaError, SinkError
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_column import quoted
-from pakka.sinks._mysql_line import Done, DriverError, Line, code_of
+from pakka.sinks._mysql_line import Done, DriverError, Line, code_of, text_of
 
 _FLUSH_BYTES = 8 << 20
 """How much is sent by one LOAD DATA. Memory for it is held once; the answer to it is waited for once."""
@@ -26,6 +26,10 @@ _INSERT_BYTES = 1 << 20
 _NOT_ALLOWED = frozenset({1148, 3948, 4166})
 """Numbers under which servers say that LOAD DATA LOCAL is switched off."""
 _CONSTRAINTS = frozenset({1048, 1062, 1216, 1217, 1451, 1452, 1586, 1859, 3819, 4025})
+_OF_A_ROW = _CONSTRAINTS | {1264, 1265, 1292, 1300, 1366, 1406, 1644}
+"""What the server says of one row and not of the statement; 1644 is what a trigger says."""
+_BEFORE = "pakka_before"
+_SHOWN, _SHOWN_LENGTH = 8, 40
 _LOAD_ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\0", b"\\0"))
 _INSERT_ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"), (b"\0", b"\\0"))
 _BYTES = pa.large_binary()
@@ -74,7 +78,7 @@ class Loader:
             return
         if self.takes_files:
             try:
-                self._check(self._load(batches), sum(b.num_rows for b in batches))
+                self._send_file(batches)
                 return
             except DriverError as error:
                 if code_of(error) not in _NOT_ALLOWED:
@@ -82,6 +86,22 @@ class Loader:
                 self.takes_files = False
         for batch in batches:
             self._insert(batch)
+
+    def _send_file(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """LOAD DATA LOCAL makes a warning of every error and goes on: what it warns of is not what was sent."""
+        self.line.do(f"SAVEPOINT {_BEFORE}")
+        done, sent = self._load(batches), sum(b.num_rows for b in batches)
+        if done.rows == sent and not done.warnings:
+            return
+        found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+        self.line.do(f"ROLLBACK TO SAVEPOINT {_BEFORE}")
+        # An INSERT of the same rows stops at the first one that is wrong, so that it can be shown.
+        for batch in batches:
+            self._insert(batch)
+        told = "; ".join(text for _, text in found) or "the server does not say why"
+        raise trouble(
+            self.place, {code for code, _ in found}, f"{sent} rows were sent and {done.rows} were taken: {told}"
+        )
 
     def _load(self, batches: Sequence[pa.RecordBatch]) -> Done:
         # Everything comes in UTF-8. MySQL reads bytes as such too, and refuses those that are none, so they come as digits.
@@ -96,34 +116,50 @@ class Loader:
     def _insert(self, batch: pa.RecordBatch) -> None:
         """As many rows a statement as fit; a statement has to fit into one packet of the server."""
         rows = insert_rows(batch)
-        names = ", ".join(quoted(name) for name in batch.schema.names)
-        begin = f"INSERT INTO {self.into} ({names}) VALUES ".encode()
         at = 0
         while at < len(rows):
             size = len(rows) - at
             while size > 1 and content(rows.slice(at, size)).size > self.insert_bytes:
                 size = max(1, size // 2)
-            values = content(rows.slice(at, size)).to_pybytes().removesuffix(b",")
-            self._check(self.line.do(begin + values), size)
+            self._insert_part(batch.slice(at, size), rows.slice(at, size))
             at += size
 
-    def _check(self, done: Done, sent: int) -> None:
-        """LOAD DATA LOCAL makes a warning of every error and goes on: what it warns of is not what was sent."""
-        if done.rows == sent and not done.warnings:
-            return
-        found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
-        told = "; ".join(text for _, text in found) or "the server does not say why"
-        codes = {code for code, _ in found}
-        raise trouble(
-            self.place,
-            codes,
-            f"{sent} rows were sent to {self.place} and {done.rows} were taken: {told}; nothing was made visible",
-        )
+    def _insert_part(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
+        """One statement. If it fails, halves of it, until the row is found that it fails for."""
+        names = ", ".join(quoted(name) for name in batch.schema.names)
+        values = content(rows).to_pybytes().removesuffix(b",")
+        try:
+            done = self.line.do(f"INSERT INTO {self.into} ({names}) VALUES ".encode() + values)
+        except DriverError as error:
+            if code_of(error) not in _OF_A_ROW:
+                raise
+            if len(rows) == 1:
+                raise trouble(self.place, {code_of(error)}, f"{text_of(error)}; the row is {_shown(batch)}") from error
+            half = len(rows) // 2
+            for start, size in ((0, half), (half, len(rows) - half)):
+                self._insert_part(batch.slice(start, size), rows.slice(start, size))
+            # Nothing is wrong with any row of it alone: it is told as it was.
+            raise
+        if done.rows != len(rows) or done.warnings:
+            found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+            told = "; ".join(text for _, text in found) or "the server does not say why"
+            raise trouble(
+                self.place,
+                {code for code, _ in found},
+                f"{len(rows)} rows were sent and {done.rows} were taken: {told}",
+            )
+
+
+def _shown(batch: pa.RecordBatch) -> str:
+    """One row, as an example: enough of it to find it by."""
+    cells = [(name, batch.column(name)[0].as_py()) for name in batch.schema.names[:_SHOWN]]
+    more = ", ..." if batch.num_columns > _SHOWN else ""
+    return "{" + ", ".join(f"{name}: {str(value)[:_SHOWN_LENGTH]!r}" for name, value in cells) + more + "}"
 
 
 def trouble(place: Place, codes: set[int], what: str) -> PakkaError:
     """A constraint that rows break, or a value that the server would change."""
-    message = f"{place.binding}: {what}"
+    message = f"{place.binding}: {place} does not take the rows: {what}; nothing was made visible"
     if codes & _CONSTRAINTS:
         return SinkError(
             message,

@@ -71,18 +71,19 @@ class MysqlWriter:
             reach("task.sql.prepared", self.slot.epoch)
         self._line = None
         line.close()
+        self.desk.close()
         return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
 
     def discard(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             line.close()  # which rolls back, up to XA PREPARE
-        if self._is_sent:
-            try:
+        try:
+            if self._is_sent:
                 self.desk.roll_back(self.ident)
-            finally:
-                self.desk.close()
-            self._is_sent = False
+        finally:
+            self.desk.close()
+        self._is_sent = False
 
     @property
     def _open_line(self) -> Line:

@@ -291,7 +291,7 @@ def test_a_view_is_refused(mysql_url, tmp_path):
         ),
     ],
 )
-def test_a_broken_constraint_fails_the_slot_and_is_named(site, made, told):
+def test_a_broken_constraint_fails_the_slot_and_is_named_with_a_row_that_breaks_it(site, made, told):
     site.ask("CREATE TABLE orders (id bigint PRIMARY KEY) ENGINE=InnoDB")
     site.ask("INSERT INTO orders VALUES (1)")
     site.ask(made)
@@ -299,5 +299,7 @@ def test_a_broken_constraint_fails_the_slot_and_is_named(site, made, told):
     with pytest.raises(SinkError) as refused:
         site.prepare(site.slot(0), rows(id=[1, 7, 7]))
     assert all(word in refused.value.message for word in told)
+    assert "the row is {id: '7'}" in refused.value.message
+    assert "dead letters" in refused.value.hint
     assert site.ask("SELECT * FROM refund") == []
     assert site.prepared_branches() == []
