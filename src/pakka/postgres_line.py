@@ -24,6 +24,10 @@ ANSWER_S = 60.0
 
 The server's own limits end what waits or idles there. A frozen server, or a line that swallows every packet, ends nothing.
 """
+BULK = 10
+"""So many times `ANSWER_S` for the answers in which a server works on all the rows that it has taken: at the end of a COPY it runs
+triggers and checks foreign keys, at the end of a transaction the constraints that were put off.
+"""
 
 # What the URL says itself goes before these.
 _CONNECT = {
@@ -76,15 +80,16 @@ class Address:
 
 
 class Deadline:
-    """Does something if what is inside takes longer than `ANSWER_S`, and remembers that it did."""
+    """Does something if what is inside takes longer than so many times `ANSWER_S`, and remembers that it did."""
 
-    def __init__(self, strike: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, strike: Callable[[], None] = lambda: None, times: float = 1) -> None:
         self.is_over = False
         self._strike = strike
+        self._times = times
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Deadline:
-        self._timer = threading.Timer(ANSWER_S, self._end)
+        self._timer = threading.Timer(ANSWER_S * self._times, self._end)
         self._timer.daemon = True
         self._timer.start()
         return self
@@ -128,9 +133,9 @@ class Line:
         cursor = self.db.execute(statement, params or None)
         return cursor.fetchall() if cursor.description else []
 
-    def within(self) -> Deadline:
-        """Cut the line if what is inside takes too long."""
-        return Deadline(self.cut)
+    def within(self, times: float = 1) -> Deadline:
+        """Cut the line if what is inside takes too long: so many times what one answer may take."""
+        return Deadline(self.cut, times)
 
     def cut(self) -> None:
         """Wake the thread that waits for an answer: it finds its connection closed."""

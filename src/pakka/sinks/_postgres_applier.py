@@ -14,7 +14,7 @@ from psycopg import errors
 
 from pakka.errors import SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.id import Binding
-from pakka.postgres_line import Line
+from pakka.postgres_line import BULK, Line
 from pakka.sinks._postgres_column import Fit, Place, quoted, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_desk import BEGIN, PostgresDesk, fence_of, look
@@ -120,7 +120,7 @@ class PostgresApplier(Applier):
 
     def _commit(self, line: Line) -> None:
         try:
-            with line.within():
+            with line.within(BULK):
                 line.ask("COMMIT")
         except errors.IntegrityError as error:
             # A constraint that is checked at the end: the server has rolled back.
@@ -169,7 +169,7 @@ class _Load:
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        with self.line.within():
+        with self.line.within(BULK):
             self.copy.write(self.stream.finish())
             self.context.__exit__(None, None, None)
         if self.cursor.rowcount != self.rows:

@@ -15,7 +15,7 @@ from pakka.errors import FencedError, PakkaError, SinkError
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
-from pakka.postgres_line import Address, Line
+from pakka.postgres_line import BULK, Address, Line
 from pakka.sinks._postgres_column import Fit, Place, Table, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_desk import BEGIN, Lines, Names, PostgresDesk, fence_of, place_of
@@ -176,7 +176,7 @@ class PostgresWriter:
         if self._copy is None:
             return
         copy, context, stream = self._copy
-        with self._open_line.within():
+        with self._open_line.within(BULK):
             copy.write(stream.finish())
             context.__exit__(None, None, None)
         self._copy = None
@@ -207,7 +207,7 @@ class PostgresWriter:
         line = self._open_line
         self._is_sent = True
         try:
-            with line.within():
+            with line.within(BULK):
                 line.ask(f"PREPARE TRANSACTION '{self.ident}'")
         except errors.DuplicateObject as error:
             self._is_sent = False  # it is another's

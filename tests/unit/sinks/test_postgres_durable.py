@@ -1,10 +1,11 @@
-"""What the PostgreSQL sink has answered outlives the server, also where it lets the server write it later."""
+"""What the PostgreSQL sink has answered outlives the server, and what the server works on for long is waited for."""
 
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
+from pakka import postgres_line
 from pakka.coordinator.epoch import Harvest
 from pakka.sinks.postgres import PostgresSink
 from tests.fixtures import postgres
@@ -39,3 +40,24 @@ def test_an_epoch_that_was_delivered_is_in_the_ledger_after_a_power_cut(slow_ser
     with psycopg.connect(url) as db:
         assert sorted(i for (i,) in db.execute("SELECT id FROM refunds")) == delivered
         assert db.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone() == (0,)
+
+
+SLOW = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NULL; END'"
+AT_THE_END = {
+    "of a COPY": "CREATE TRIGGER t AFTER INSERT ON refunds FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    "of a transaction": "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON refunds DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
+    "WHEN (NEW.id % 3 = 0) EXECUTE FUNCTION slow()",
+}
+
+
+@pytest.mark.parametrize("way", ["prepared", "spooled"])
+@pytest.mark.parametrize("end", AT_THE_END)
+def test_a_server_that_works_long_on_all_rows_at_the_end_is_waited_for(postgres_url, monkeypatch, tmp_path, way, end):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(postgres_line, "ANSWER_S", 1.0)
+    with psycopg.connect(postgres_url, autocommit=True) as db:
+        for statement in ("CREATE TABLE refunds (id bigint)", SLOW, AT_THE_END[end]):
+            db.execute(statement)
+        stage = Stage({"refunds": PostgresSink(postgres_url, "refunds", way=way)}, slots=1)
+        stage.run(0)
+        assert sorted(i for (i,) in db.execute("SELECT id FROM refunds")) == stage.ids(0)
