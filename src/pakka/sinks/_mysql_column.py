@@ -242,7 +242,7 @@ def _plain_type(kind: pa.DataType, is_mariadb: bool) -> str:
     if pt.is_decimal(kind):
         fits = kind.precision <= 65 and 0 <= kind.scale <= _SCALE_MAX[is_mariadb]
         return f"decimal({kind.precision},{kind.scale})" if fits else ""
-    if pt.is_string(kind) or pt.is_large_string(kind):
+    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_null(kind):
         return "longtext CHARACTER SET utf8mb4"
     if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
         return "longblob"
@@ -261,4 +261,4 @@ def _key_type(kind: pa.DataType, is_mariadb: bool) -> str:
         return f"varchar({_KEY_LENGTH}) CHARACTER SET utf8mb4 COLLATE {'utf8mb4_nopad_bin' if is_mariadb else 'utf8mb4_0900_bin'}"
     if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
         return f"varbinary({_KEY_LENGTH})"
-    return "" if pt.is_nested(kind) or pt.is_floating(kind) else _plain_type(kind, is_mariadb)
+    return "" if pt.is_nested(kind) or pt.is_floating(kind) or pt.is_null(kind) else _plain_type(kind, is_mariadb)
