@@ -15,7 +15,7 @@ from pakka.sinks.mysql import MysqlSink
 from pakka.testing.contract import Cut
 from tests.conformance.decode import value_of
 from tests.conformance.harnesses import Shipped, Spooling
-from tests.fixtures.mysql import PASSWORD, MysqlServer, connect, database_of
+from tests.fixtures.mysql import PASSWORD, MysqlServer, branches, database_of, query
 from tests.fixtures.proxy import Proxy
 
 _NO_SERVER = "mysql://nobody@127.0.0.1:1/nowhere"
@@ -52,9 +52,7 @@ class MysqlHarness(Shipped):
         return cls._ground[cls.server.port]
 
     def ask(self, statement: str) -> list[Any]:
-        with connect(self.ground()[0]) as db, db.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+        return query(self.ground()[0], statement)
 
     def sink(self):
         url = _NO_SERVER
@@ -73,8 +71,12 @@ class MysqlHarness(Shipped):
         return [{f.name: _value(cell, f.type) for f, cell in zip(schema, row, strict=True)} for row in found]
 
     def litter(self):
-        mark = hashlib.sha256(self.database.encode()).hexdigest()[:12].encode()
-        return [data.decode() for *_, data in self.ask("XA RECOVER") if mark in data]
+        return [",".join(parts) for parts in self.branches()]
+
+    def branches(self) -> list[tuple[str, str]]:
+        """Those of this place, by the mark of its database."""
+        mark = hashlib.sha256(self.database.encode()).hexdigest()[:12]
+        return [(gtrid, bqual) for gtrid, bqual in branches(self.ground()[0]) if mark in bqual]
 
     @contextmanager
     def cut(self, *, is_done: bool) -> Iterator[Cut]:
@@ -85,10 +87,8 @@ class MysqlHarness(Shipped):
         cut.is_struck = proxy.cuts > before
 
     def close(self):
-        mark = hashlib.sha256(self.database.encode()).hexdigest()[:12].encode()
-        for _, gtrid, _, data in self.ask("XA RECOVER"):
-            if mark in data:
-                self.ask(f"XA ROLLBACK '{data[:gtrid].decode()}', '{data[gtrid:].decode()}'")
+        for gtrid, bqual in self.branches():
+            self.ask(f"XA ROLLBACK '{gtrid}', '{bqual}'")
         self.ask(f"DROP DATABASE {self.database}")
 
 

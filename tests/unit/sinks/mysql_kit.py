@@ -14,7 +14,7 @@ from pakka.model.outcome import COMMITTED, Outcome
 from pakka.model.prepared import Prepared
 from pakka.sinks.mysql import MysqlSink
 from pakka.testing.contract.trial import commit_epoch
-from tests.fixtures.mysql import query
+from tests.fixtures.mysql import branches, query
 
 SUM = f"{7:016x}"
 
@@ -82,4 +82,4 @@ class Site:
             driver.close()
 
     def prepared_branches(self) -> list[str]:
-        return [data.decode() for *_, data in self.ask("XA RECOVER") if data.startswith(b"pakka.")]
+        return [gtrid for gtrid, _ in branches(self.url) if gtrid.startswith("pakka.")]
