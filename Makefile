@@ -54,6 +54,10 @@ format: setup ## rewrite the code as the checks want it
 certify: setup setup-postgres setup-mariadb ## run the long fault-injection suite that makes the guarantee matrix
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
+.PHONY: certify-sql
+certify-sql: setup setup-postgres setup-mariadb ## kill drivers, workers and database servers under the SQL sinks, 1,000 times at random
+	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults/sql -n 2 --dist worksteal $(ARGS)
+
 .PHONY: model
 model: setup-model ## check the protocol in docs/protocol, and that its broken forms are found out; ARGS names some of them
 	@$(PY) docs/protocol/check.py $(ARGS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tests.faults.judge import Judge, Values
+from tests.faults.judge import Judge, Values, read_state
 from tests.faults.sql.outputs import PREPARED, Outlet
 from tests.faults.workload import SCHEMAS, Workload
 
@@ -64,7 +64,16 @@ class SqlJudge(Judge):
     def partial(self) -> list[str]:
         files = [s for s in self.sinks if s not in self.outlet.tables]
         findings = [f for sink in files for f in self.partial_of(sink, self.counts(sink))]
-        return findings + [f for sink in self.outlet.tables for f in self.torn(sink, self.read(sink))]
+        rows = {sink: self.read(sink) for sink in self.outlet.tables}
+        return findings + [
+            f for sink in rows for f in (*self.torn(sink, rows[sink]), *self.undecided(sink, rows[sink]))
+        ]
+
+    def undecided(self, sink: str, rows: Sequence[Values]) -> list[str]:
+        """Rows in sight of an epoch that the state store has not decided. To be asked while no driver is at work."""
+        newest = max((batch for _, batch, *_ in rows), default=-1)
+        decided = [number for (number,) in read_state(self.state, "SELECT number FROM pakka_epoch")] if rows else []
+        return [f"{sink}: batch {newest} is in sight, and no decision"] if newest > max(decided, default=-1) else []
 
     def torn(self, sink: str, rows: Sequence[Values]) -> list[str]:
         """A part of what comes into sight at once: of a slot where slots are committed, of an epoch elsewhere."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pakka.contract.sink import Sink
 from pakka.sinks.files import ParquetSink
+from pakka.testing.crash import POINTS
 from tests.faults.sql.system import SYSTEMS, System
 
 PREPARED = {"way": "prepared"}
@@ -22,6 +23,19 @@ LAYOUTS: dict[str, dict[str, dict[str, Any]]] = {
     "mix": {"refunds": PREPARED, "audit": SPOOLED, "balances": UPSERT, "dead_letters": PARQUET},
 }
 """By layout and sink, the options of the sink. `keyed` is a table that a user has made, with a PRIMARY KEY."""
+
+_OF_FILES = {"task.file.begin", "task.file.batch", "task.file.prepared", "commit.move", "commit.publish"}
+_OF_FILES |= {"commit.published"}
+_OF_SLOTS = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
+
+
+def points_of(layout: str) -> list[str]:
+    """The crash points that a pipeline with these sinks reaches."""
+    kinds = LAYOUTS[layout].values()
+    missing = set() if len(kinds) > 1 else {"commit.sink"}
+    missing |= set() if PARQUET in kinds else _OF_FILES
+    missing |= set() if PREPARED in kinds else _OF_SLOTS
+    return [point for point in POINTS if point not in missing]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import pytest
 
 from pakka.testing.crash import POINTS, Drill
 from tests.faults.extent import IS_WHOLE, one_store, sample
+from tests.faults.sql.outputs import LAYOUTS, points_of
 
 pytestmark = pytest.mark.faults
 
@@ -16,20 +17,11 @@ LATER = [
     for point in ("task.sql.loaded", "task.sql.prepared", "commit.slot", "commit.apply", "commit.applied")
     for nth in (2, 3)
 ]
-OF_FILES = {
-    "task.file.begin",
-    "task.file.batch",
-    "task.file.prepared",
-    "commit.move",
-    "commit.publish",
-    "commit.published",
-}
-OF_SLOTS = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
-# A pipeline with one sink has no place between two of them.
-ALONE = [p for p in DELIVERY if p not in OF_FILES and p != "commit.sink"]
-SINGLE = [("prepared", p) for p in ALONE]
-SINGLE += [("keyed", p) for p in ALONE]
-SINGLE += [(layout, p) for layout in ("spooled", "upsert") for p in ALONE if p not in OF_SLOTS]
+ONE_TABLE = [(layout, p) for layout in LAYOUTS if layout != "mix" for p in points_of(layout) if p not in RECOVERY]
+
+
+def test_every_crash_point_is_reached():
+    assert points_of("mix") == list(POINTS)
 
 
 @one_store
@@ -49,7 +41,7 @@ def test_a_driver_killed_between_two_slots_delivers_both_once(mix, point, nth):
 
 
 @one_store
-@pytest.mark.parametrize(("layout", "point"), sample(SINGLE, 8))
+@pytest.mark.parametrize(("layout", "point"), sample(ONE_TABLE, 4))
 def test_a_driver_of_one_table_killed_in_an_epoch_delivers_it_once(make_sql_site, state, layout, point):
     site = make_sql_site(state, layout)
     site.crash(Drill(point, epoch=MIDDLE))
