@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar
 
 import pyarrow as pa
 
 from pakka.contract.audit import Probe, Scratch
-from pakka.contract.sink import Committer, Sink, Writer
-from pakka.errors import ConfigError
-from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_applier import MysqlApplier
@@ -32,66 +29,19 @@ from pakka.sinks._mysql_probes import Subject, mysql_probes
 from pakka.sinks._mysql_table import fit_to, make_ready, stored_schema
 from pakka.sinks._mysql_writer import MysqlWriter
 from pakka.sinks._spool import Encoder
-from pakka.sinks._two_phase import TwoPhaseCommitter
-from pakka.sinks.spooled import SpooledSink
+from pakka.sinks._sql import SqlSink
 
-OWN_TABLES = ("pakka_fence", "pakka_ledger", "pakka_rows")
-"""The fence and the ledger, in the database of the target, and the temporary table that rows are applied from."""
-_HOW = {
-    Way.PREPARED: "each slot's rows, its ledger row and the fence check are one prepared XA transaction of the server",
-    Way.SPOOLED: "an epoch's rows, its ledger row and the fence check are one transaction of the server",
-}
 _SINCE = {True: ((10, 5), "10.5"), False: ((8, 0, 30), "8.0.30")}
 """From which version on a prepared branch outlives its connection, and the binary log a crash; MariaDB, and MySQL."""
 
 
 @dataclass(frozen=True)
-class MysqlSink(SpooledSink):
+class MysqlSink(SqlSink):
     """Add rows to a table of a MySQL or MariaDB database, update them by key, or mirror changes."""
 
-    url: str = field(repr=False)
-    """`mysql://USER:PASSWORD@HOST:3306/DATABASE`; take the password from `${env:NAME}`."""
-    table: str
-    """`refunds`, or `sales.refunds` for another database of the server."""
-    mode: Literal["append", "upsert", "mirror"] = "append"
-    """`append` adds rows. `upsert` replaces the row of the same key. `mirror` also deletes, as `operation` says."""
-    way: Literal["auto", "prepared", "spooled"] = "auto"
-    """How rows wait for the decision. `auto`: prepared for `append` where the server allows it, else spooled."""
-    key: tuple[str, ...] = ()
-    """For `upsert` and `mirror`: the columns that name a row."""
-    create: bool = True
-    """Make the table if it is missing, from the types of the rows."""
-    evolve: Literal["", "add_columns"] = ""
-    """`add_columns`: add columns that the rows have and the table lacks."""
-    operation: str = "operation"
-    """For `mirror`: the column of the rows that says `insert`, `update` or `delete`. It is not stored."""
-    version: str = ""
-    """For `upsert` and `mirror`: a column that orders the changes of one key, such as an LSN. Older changes are passed over."""
-    chosen: str = field(default="", init=False)
-    """Why the way is what it is, if it was left to `auto`."""
-
-    def __post_init__(self) -> None:
-        self._check_mode()
-        if self.where.table.lower() in OWN_TABLES:
-            raise ConfigError(f"mysql: `{self.table}` is the name of a table of pakka's own", hint="choose another one")
-
-    def _check_mode(self) -> None:
-        is_keyed = self.mode != "append"
-        if is_keyed != bool(self.key):
-            raise ConfigError(
-                f"mysql: mode `{self.mode}` with key {list(self.key)}: `upsert` and `mirror` need a key, and `append` has none",
-                hint="`{mode: upsert, key: [refund_id]}`",
-            )
-        if is_keyed and self.way == "prepared":
-            raise ConfigError(
-                f"mysql: mode `{self.mode}` cannot go the `prepared` way: two slots with rows of one key would wait for each other's "
-                "transaction",
-                hint="leave `way` out, or set `way: spooled`",
-            )
-        if self.version and not is_keyed:
-            raise ConfigError(
-                "mysql: `version` orders changes of one key, and mode `append` has no key", hint="leave it out"
-            )
+    name: ClassVar[str] = "mysql"
+    transaction: ClassVar[str] = "prepared XA transaction"
+    own_tables: ClassVar[tuple[str, ...]] = ("pakka_fence", "pakka_ledger", "pakka_rows")
 
     @cached_property
     def address(self) -> Address:
@@ -101,38 +51,16 @@ class MysqlSink(SpooledSink):
     def where(self) -> Target:
         return Target.parse(self.table, self.address.database)
 
-    @property
-    def is_prepared(self) -> bool:
-        return self.mode == "append" and self.way != "spooled"
-
-    def guarantee(self) -> SinkGuarantee:
-        way = Way.PREPARED if self.is_prepared else Way.SPOOLED
-        because = f"{_HOW[way]}; {self.chosen}" if self.chosen else _HOW[way]
-        return SinkGuarantee(Level.EXACTLY_ONCE, way, because)
-
-    def target(self) -> str:
-        return f"{self.address}, table {self.where}"
-
-    def choose(self) -> Sink:
-        """Ask the server whether a prepared branch is safe with it, where that is left open."""
-        if self.way != "auto" or not self.is_prepared:
-            return self
+    def why_spooled(self) -> tuple[bool, str]:
         with told("mysql", self.address), closing(self.connect()) as line:
             trouble = why_not_prepared(line)
-        made = replace(self, way="spooled" if trouble else "prepared")
-        why = f"chosen because {trouble}" if trouble else "chosen because the server keeps prepared XA transactions"
-        object.__setattr__(made, "chosen", why)
-        return made
+        return bool(trouble), trouble or "the server keeps prepared XA transactions"
 
-    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
-        if self.is_prepared:
-            return MysqlWriter(self, binding, slot, schema)
-        return super().open_writer(binding, slot, schema)
+    def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> MysqlWriter:
+        return MysqlWriter(self, binding, slot, schema)
 
-    def open_committer(self, binding: Binding, fence: int) -> Committer:
-        if self.is_prepared:
-            return TwoPhaseCommitter(binding, fence, MysqlDesk(self.address, self.where, binding))
-        return super().open_committer(binding, fence)
+    def open_desk(self, binding: Binding) -> MysqlDesk:
+        return MysqlDesk(self.address, self.where, binding)
 
     def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
         """Rows are checked against the table, and spooled as the text that it takes: less is left for the driver to do."""

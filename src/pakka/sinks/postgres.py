@@ -9,16 +9,13 @@ and poolers that cannot prepare.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar
 
 import pyarrow as pa
 
 from pakka.contract.audit import Probe, Scratch
-from pakka.contract.sink import Committer, Sink, Writer
-from pakka.errors import ConfigError
-from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.postgres_line import Address, Line
 from pakka.sinks._postgres_applier import PostgresApplier, check_target, deletes_in
@@ -28,67 +25,16 @@ from pakka.sinks._postgres_error import told
 from pakka.sinks._postgres_probes import Subject, postgres_probes
 from pakka.sinks._postgres_writer import PostgresWriter, lines_to
 from pakka.sinks._spool import Encoder
-from pakka.sinks._two_phase import TwoPhaseCommitter
-from pakka.sinks.spooled import SpooledSink
-
-OWN_TABLES = ("pakka_fence", "pakka_ledger")
-"""The fence and the ledger, in the schema of the target."""
-_HOW = {
-    Way.PREPARED: "each slot's rows, its ledger row and the fence check are one prepared transaction of the server",
-    Way.SPOOLED: "an epoch's rows, its ledger row and the fence check are one transaction of the server",
-}
+from pakka.sinks._sql import SqlSink
 
 
 @dataclass(frozen=True)
-class PostgresSink(SpooledSink):
+class PostgresSink(SqlSink):
     """Add rows to a table of a PostgreSQL database, update them by key, or mirror changes."""
 
-    url: str = field(repr=False)
-    """`postgresql://USER:PASSWORD@HOST:5432/DATABASE`; take the password from `${env:NAME}`."""
-    table: str
-    """`refunds`, or `sales.refunds` for another schema."""
-    mode: Literal["append", "upsert", "mirror"] = "append"
-    """`append` adds rows. `upsert` replaces the row of the same key. `mirror` also deletes, as `operation` says."""
-    way: Literal["auto", "prepared", "spooled"] = "auto"
-    """How rows wait for the decision. `auto`: prepared for `append` where the server allows it, else spooled."""
-    key: tuple[str, ...] = ()
-    """For `upsert` and `mirror`: the columns that name a row."""
-    create: bool = True
-    """Make the table if it is missing, from the types of the rows."""
-    evolve: Literal["", "add_columns"] = ""
-    """`add_columns`: add columns that the rows have and the table lacks."""
-    operation: str = "operation"
-    """For `mirror`: the column of the rows that says `insert`, `update` or `delete`. It is not stored."""
-    version: str = ""
-    """For `upsert` and `mirror`: a column that orders the changes of one key, such as an LSN. Older changes are passed over."""
-    chosen: str = field(default="", init=False)
-    """Why the way is what it is, if it was left to `auto`."""
-
-    def __post_init__(self) -> None:
-        self._check_mode()
-        target = self.where
-        if target.table in OWN_TABLES:
-            raise ConfigError(
-                f"postgres: `{self.table}` is the name of a table of pakka's own", hint="choose another one"
-            )
-
-    def _check_mode(self) -> None:
-        is_keyed = self.mode != "append"
-        if is_keyed != bool(self.key):
-            raise ConfigError(
-                f"postgres: mode `{self.mode}` with key {list(self.key)}: `upsert` and `mirror` need a key, and `append` has none",
-                hint="`{mode: upsert, key: [refund_id]}`",
-            )
-        if is_keyed and self.way == "prepared":
-            raise ConfigError(
-                f"postgres: mode `{self.mode}` cannot go the `prepared` way: two slots with rows of one key would wait for each "
-                "other's transaction",
-                hint="leave `way` out, or set `way: spooled`",
-            )
-        if self.version and not is_keyed:
-            raise ConfigError(
-                "postgres: `version` orders changes of one key, and mode `append` has no key", hint="leave it out"
-            )
+    name: ClassVar[str] = "postgres"
+    transaction: ClassVar[str] = "prepared transaction"
+    own_tables: ClassVar[tuple[str, ...]] = ("pakka_fence", "pakka_ledger")
 
     @cached_property
     def address(self) -> Address:
@@ -98,41 +44,16 @@ class PostgresSink(SpooledSink):
     def where(self) -> Target:
         return Target.parse(self.table)
 
-    @property
-    def is_prepared(self) -> bool:
-        return self.mode == "append" and self.way != "spooled"
-
-    def guarantee(self) -> SinkGuarantee:
-        way = Way.PREPARED if self.is_prepared else Way.SPOOLED
-        because = f"{_HOW[way]}; {self.chosen}" if self.chosen else _HOW[way]
-        return SinkGuarantee(Level.EXACTLY_ONCE, way, because)
-
-    def target(self) -> str:
-        return f"{self.address}, table {self.where}"
-
-    def choose(self) -> Sink:
-        """Ask the server whether transactions can be prepared, where that is left open."""
-        if self.way != "auto" or not self.is_prepared:
-            return self
+    def why_spooled(self) -> tuple[bool, str]:
         with told("postgres", self.address), lines_to(self.address, self.url).lend() as line, line.within():
             ((most,),) = line.ask("SELECT current_setting('max_prepared_transactions')::int")
-        way: Literal["prepared", "spooled"] = "prepared" if most else "spooled"
-        made = replace(self, way=way)
-        why = f"chosen because the server's max_prepared_transactions is {most}"
-        object.__setattr__(made, "chosen", why)
-        return made
+        return most == 0, f"the server's max_prepared_transactions is {most}"
 
-    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
-        return (
-            PostgresWriter(self, binding, slot, schema)
-            if self.is_prepared
-            else super().open_writer(binding, slot, schema)
-        )
+    def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> PostgresWriter:
+        return PostgresWriter(self, binding, slot, schema)
 
-    def open_committer(self, binding: Binding, fence: int) -> Committer:
-        if self.is_prepared:
-            return TwoPhaseCommitter(binding, fence, PostgresDesk(self.address, self.where, binding))
-        return super().open_committer(binding, fence)
+    def open_desk(self, binding: Binding) -> PostgresDesk:
+        return PostgresDesk(self.address, self.where, binding)
 
     def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
         """Rows are checked against the table as it is, and spooled as they are: it may change before they are applied."""
