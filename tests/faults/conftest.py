@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.disk import Mount, mounting
 from tests.faults.extent import STORES
 from tests.faults.site import Site
 
@@ -23,6 +24,13 @@ def ground(tmp_path: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="pakka-faults-", dir=memory))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def mount(ground: Path) -> Iterator[Mount]:
+    """Mounts small file systems, which are gone before the ground is."""
+    with mounting() as mount_at:
+        yield mount_at
 
 
 @pytest.fixture(params=STORES)

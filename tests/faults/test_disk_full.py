@@ -1,55 +1,16 @@
 """No room: while staging, at the commit, and in the state store at the decision; on a small file system of its own."""
 
-import os
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pakka.testing.crash import Drill
+from tests.faults.disk import fill, free
 
 pytestmark = pytest.mark.faults
 
 MIDDLE = 1
 NO_ROOM = "No space left on device"
-
-
-@pytest.fixture
-def mount(ground) -> Iterator[Callable[[Path], Path]]:
-    """Mounts file systems of a megabyte."""
-    mounted: list[Path] = []
-
-    def mount_at(path: Path) -> Path:
-        path.mkdir(parents=True)
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0777", "pakka", str(path)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            message = f"a small file system cannot be mounted here: {result.stderr.strip()}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(message)
-            pytest.skip(message)
-        mounted.append(path)
-        return path
-
-    yield mount_at
-    for path in mounted:
-        subprocess.run(["umount", str(path)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Until not a byte more fits."""
-    with open(path / "ballast", "wb", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-
-
-def free(path: Path) -> None:
-    (path / "ballast").unlink()
 
 
 @pytest.fixture(params=["out", "spool"])
