@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pakka.errors import SinkError, UnavailableError, UnknownOutcomeError
+from pakka.errors import UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_column import Column, Table, check_engine, fold, quoted, read_table
@@ -17,8 +16,9 @@ from pakka.sinks._mysql_desk import MysqlDesk, fence_of, forget, look
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, Lines, text_of
 from pakka.sinks._mysql_load import Loader, Server
-from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS, Page
-from pakka.sinks.spooled import Applier, Token
+from pakka.sinks._sql_applier import SqlApplier
+from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS
+from pakka.sinks.spooled import Token
 
 if TYPE_CHECKING:
     from pakka.sinks.mysql import MysqlSink
@@ -30,45 +30,28 @@ _RANK = "pakka_rank"
 _LOCK_WAIT_S = 30
 
 
-class MysqlApplier(Applier):
+class MysqlApplier(SqlApplier[Line]):
     """Holds the driver's connections to one database, for one sink of one pipeline."""
 
     def __init__(self, sink: MysqlSink, binding: Binding) -> None:
         self.sink = sink
-        self.binding = binding
         self.place = Place(binding, str(sink.address), str(sink.where))
-        self.desk = MysqlDesk(sink.address, sink.where, binding)
         self.lines = Lines(sink.address, BULK_ANSWER_S)
-        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+        self.desk: MysqlDesk
+        super().__init__(binding, sink.open_desk(binding))
 
-    def ledger(self) -> tuple[int, str]:
-        page = self.desk.look(None)
-        return page.fence, _entry_of(self.binding, page)
-
-    def raise_fence(self, fence: int) -> None:
-        if self.desk.raise_fence(fence):
-            return
-        waiting = [slot for slot, _ in self.desk.listed()]
-        if waiting:
-            raise SinkError(
-                f"{self.binding}: epoch {waiting[0].epoch} was prepared the `prepared` way and is not settled, and this run's is "
-                "`spooled`; nothing was changed",
-                hint="run once with `way: prepared`, or settle it with `pakka indoubt resolve`; then change the way",
-            )
-        raise UnavailableError(
-            f"{self.binding}: the fence cannot be raised to {fence}: another transaction holds its row; nothing was changed",
-            hint="let the other driver end, then run again",
-        )
+    def open_load(self, line: Line, schema: pa.Schema) -> _Load:
+        return _Load(self, line, schema)
 
     def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
         with self._transaction() as line:
             if not self._enter(line, token):
                 return False
-            self._load(line, batches)
+            self.load(line, batches)
         return True
 
     def close(self) -> None:
-        self.desk.close()
+        super().close()
         self.lines.close()
 
     def _enter(self, line: Line, token: Token) -> bool:
@@ -91,17 +74,6 @@ class MysqlApplier(Applier):
         )
         forget(line, names, self.key, token.epoch - LEDGER_EPOCHS)
         return True
-
-    def _load(self, line: Line, batches: Iterator[pa.RecordBatch]) -> None:
-        load: _Load | None = None
-        for batch in batches:
-            if load is None or load.schema != batch.schema:
-                if load is not None:
-                    load.finish()
-                load = _Load(self, line, batch.schema)
-            load.loader.write(batch)
-        if load is not None:
-            load.finish()
 
     @contextmanager
     def _transaction(self) -> Iterator[Line]:
@@ -142,6 +114,9 @@ class _Load:
         self.is_direct = self.sink.mode == "append"
         into = self.sink.where.sql if self.is_direct else self._make_spool()
         self.loader = Loader(self.place, line, Server.of(line), into)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.loader.write(batch)
 
     def finish(self) -> None:
         self.loader.flush()
@@ -218,18 +193,3 @@ class _Load:
     def _is_older(self, old: str) -> str:
         version = quoted(self.sink.version)
         return f"({old}.{version} IS NULL OR {old}.{version} < n.{version})"
-
-
-def _entry_of(binding: Binding, page: Page) -> str:
-    """What the spooled way remembers of its newest epoch; made from the slots, if it was committed slot by slot."""
-    if not page.header or HEADER not in page.shares or "is_whole" not in json.loads(page.header):
-        return page.header
-    epoch = page.epoch
-    assert epoch is not None
-    if not page.is_whole:
-        raise SinkError(
-            f"{binding}: epoch {page.number} is visible in part, by the `prepared` way, and this run's is `spooled`; nothing was changed",
-            hint="run once with `way: prepared`, which finishes it; then change the way",
-        )
-    slots = [[s.slot, s.fence, s.attempt] for s in page.shares.values() if s.slot != HEADER]
-    return json.dumps({"v": 1, "epoch": epoch.to_json(), "rows": page.rows, "checksum": page.checksum, "slots": slots})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import errors
 
-from pakka.errors import SinkError, UnavailableError, UnknownOutcomeError
+from pakka.errors import SinkError, UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.postgres_line import BULK, Line
 from pakka.sinks._postgres_column import Fit, Place, quoted, read_table
@@ -20,8 +19,9 @@ from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_desk import BEGIN, PostgresDesk, fence_of, look
 from pakka.sinks._postgres_error import reason_of, told
 from pakka.sinks._postgres_table import make_ready
-from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS, Page
-from pakka.sinks.spooled import Applier, Token
+from pakka.sinks._sql_applier import OPERATIONS, SqlApplier
+from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS
+from pakka.sinks.spooled import Token
 
 if TYPE_CHECKING:
     from pakka.sinks.postgres import PostgresSink
@@ -29,50 +29,29 @@ if TYPE_CHECKING:
 _SPOOL = "pg_temp.pakka_rows"
 _ORDER = "pakka_order"
 """The running number of a row in its epoch: without a version, the last one of a key wins."""
-OPERATIONS = ("insert", "update", "delete")
 _LOCK_MS = 30_000
 _FOR_EVER_S = 0
 
 
-class PostgresApplier(Applier):
+class PostgresApplier(SqlApplier[Line]):
     """Holds the driver's connections to one database, for one sink of one pipeline."""
 
     def __init__(self, sink: PostgresSink, binding: Binding) -> None:
         self.sink = sink
-        self.binding = binding
         self.place = Place(binding, str(sink.address), str(sink.where))
-        self.desk = PostgresDesk(sink.address, sink.where, binding)
-        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
+        self.desk: PostgresDesk
+        super().__init__(binding, sink.open_desk(binding))
 
-    def ledger(self) -> tuple[int, str]:
-        page = self.desk.look(None)
-        return page.fence, _entry_of(self.binding, page)
-
-    def raise_fence(self, fence: int) -> None:
-        if self.desk.raise_fence(fence):
-            return
-        waiting = [slot for slot, _ in self.desk.listed()]
-        if waiting:
-            raise SinkError(
-                f"{self.binding}: epoch {waiting[0].epoch} was prepared the `prepared` way and is not settled, and this run's is "
-                "`spooled`; nothing was changed",
-                hint="run once with `way: prepared`, or settle it with `pakka indoubt resolve`; then change the way",
-            )
-        raise UnavailableError(
-            f"{self.binding}: the fence cannot be raised to {fence}: another transaction holds its row; nothing was changed",
-            hint="let the other driver end, then run again",
-        )
+    def open_load(self, line: Line, schema: pa.Schema) -> _Load:
+        return _Load(self, line, schema)
 
     def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
         with self._transaction() as line:
             with line.within():
                 if not self._enter(line, token):
                     return False
-            self._load(line, batches)
+            self.load(line, batches)
         return True
-
-    def close(self) -> None:
-        self.desk.close()
 
     def _enter(self, line: Line, token: Token) -> bool:
         """Fence and epoch are looked at under the lock of the fence row: nobody can change either before our COMMIT."""
@@ -91,17 +70,6 @@ class PostgresApplier(Applier):
         line.ask(f"UPDATE {mine % ('SET entry = NULL', '=')}", {**self.key, "epoch": page.newest})
         line.ask(f"DELETE FROM {mine % ('', '<=')}", {**self.key, "epoch": token.epoch - LEDGER_EPOCHS})
         return True
-
-    def _load(self, line: Line, batches: Iterator[pa.RecordBatch]) -> None:
-        load: _Load | None = None
-        for batch in batches:
-            if load is None or load.schema != batch.schema:
-                if load is not None:
-                    load.finish()
-                load = _Load(self, line, batch.schema)
-            load.write(batch)
-        if load is not None:
-            load.finish()
 
     @contextmanager
     def _transaction(self) -> Iterator[Line]:
@@ -242,18 +210,3 @@ def deletes_in(place: Place, batch: pa.RecordBatch, sink: PostgresSink) -> pa.Ar
             hint="translate it in `select`, such as `CASE op WHEN 'c' THEN 'insert' ... END AS operation`",
         )
     return pc.equal(found, "delete")
-
-
-def _entry_of(binding: Binding, page: Page) -> str:
-    """What the spooled way remembers of its newest epoch; made from the slots, if it was committed slot by slot."""
-    if not page.header or HEADER not in page.shares or "is_whole" not in json.loads(page.header):
-        return page.header
-    epoch = page.epoch
-    assert epoch is not None
-    if not page.is_whole:
-        raise SinkError(
-            f"{binding}: epoch {page.number} is visible in part, by the `prepared` way, and this run's is `spooled`; nothing was changed",
-            hint="run once with `way: prepared`, which finishes it; then change the way",
-        )
-    slots = [[s.slot, s.fence, s.attempt] for s in page.shares.values() if s.slot != HEADER]
-    return json.dumps({"v": 1, "epoch": epoch.to_json(), "rows": page.rows, "checksum": page.checksum, "slots": slots})
