@@ -55,12 +55,17 @@ class Ground:
             for ident in idents:
                 self.system.end_prepared(db, ident, verb)
 
-    def end_sessions_of_pakka(self) -> None:
+    def end_sessions(self) -> None:
         """All of this database but the reader's, if they can be told apart; one that ends by itself meanwhile is ended too."""
         for (number,) in self.ask(_OURS[self.system.name]):
             with suppress(self.system.trouble):
                 self.ask(_END[self.system.name].format(number))
         wait_until(lambda: self.system.name != "postgres" or not self.ask(_OURS["postgres"]), "a session does not end")
+
+    def let_go(self, point: str) -> None:
+        """MariaDB lets nobody end a branch while its writer is connected, be it frozen. An administrator ends such a session."""
+        if point == "task.sql.prepared" and self.system.name == "mariadb":
+            self.end_sessions()
 
     def take_every_connection(self, until: ExitStack) -> None:
         """Until the server has none left."""

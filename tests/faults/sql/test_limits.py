@@ -27,7 +27,7 @@ def test_a_server_without_a_connection_to_spare_is_given_up_and_nothing_is_lost(
     site = make_sql_site(state, layout, tries=2)
     child = site.freeze(Drill(point, epoch=MIDDLE))
     with ExitStack() as others:
-        base.end_sessions_of_pakka()
+        base.end_sessions()
         base.take_every_connection(others)
         child.wake()
         site.ends(child, (FAILED, 3))
@@ -97,7 +97,7 @@ KILLS = [
 def test_sessions_ended_by_the_administrator_in_the_middle_cost_one_attempt(base, make_sql_site, state, layout, point):
     site = make_sql_site(state, layout, tries=3)
     child = site.freeze(Drill(point, epoch=MIDDLE), attempts=2)
-    base.end_sessions_of_pakka()
+    base.end_sessions()
     child.wake()
     assert site.ends(child) == DONE, child.said
     site.check()

@@ -35,9 +35,10 @@ def wake_and_expect_fenced(zombie):
 
 @one_store
 @pytest.mark.parametrize(("point", "nth"), FREEZING)
-def test_a_driver_that_wakes_after_all_is_done_is_fenced_and_changes_nothing(make_sql_site, state, point, nth):
+def test_a_driver_that_wakes_after_all_is_done_is_fenced_and_changes_nothing(base, make_sql_site, state, point, nth):
     site = make_sql_site(state, "prepared")
     zombie = site.freeze(Drill(point, epoch=MIDDLE, nth=nth))
+    base.let_go(point)
     site.check_whole_epochs()
     site.finish()
     before = site.snapshot()
@@ -66,10 +67,11 @@ PAIRS = [(*pair, halfway) for pair, halfway in itertools.product(FREEZING, HALFW
 
 @one_store
 @pytest.mark.parametrize(("point", "nth", "halfway"), sample(PAIRS, 4))
-def test_a_driver_that_wakes_while_the_next_one_is_at_work_is_fenced(make_sql_site, state, point, nth, halfway):
+def test_a_driver_that_wakes_while_the_next_one_is_at_work_is_fenced(base, make_sql_site, state, point, nth, halfway):
     """Both stand at a chosen place. The old one goes first and must fail; the new one must not have noticed."""
     site = make_sql_site(state, "prepared")
     zombie = site.freeze(Drill(point, epoch=MIDDLE, nth=nth))
+    base.let_go(point)
     heir = site.freeze(Drill(halfway))
     wake_and_expect_fenced(zombie)
     site.check_whole_epochs()
