@@ -190,6 +190,16 @@ class Line:
         cursor = self.db.execute(statement, params or None)
         return cursor.fetchall() if cursor.description else []
 
+    def end(self, statement: str) -> None:
+        """End a transaction, and see that the server has done just that: in one that has failed it rolls back instead, and
+        calls it no error.
+        """
+        if self._is_cut:
+            raise psycopg.OperationalError("the connection was given up")
+        told = self.db.execute(statement).statusmessage or ""
+        if not told or not statement.startswith(told):
+            raise psycopg.InternalError(f"{statement} was answered with {told or 'nothing'}")
+
     def within(self, times: float = 1) -> Deadline:
         """Cut the line if what is inside takes too long: so many times what one answer may take."""
         return Deadline(self.cut, times)

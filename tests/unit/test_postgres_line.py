@@ -45,3 +45,22 @@ def test_a_state_store_goes_on_after_the_server_has_ended_its_session(postgres_u
         end_sessions(postgres_url)
         select.select([store._line.db.fileno()], [], [], 30)
         assert store.read("refunds") is None
+
+
+def test_a_transaction_that_failed_is_not_taken_for_committed(postgres_url):
+    """The server answers COMMIT and PREPARE TRANSACTION with ROLLBACK then, and calls it no error."""
+    for ending in ("COMMIT", "PREPARE TRANSACTION 'pakka-test'"):
+        with closing(Line(Address.parse(postgres_url, "test"))) as line:
+            line.ask("BEGIN")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                line.ask("SELECT 1 / 0")
+            with pytest.raises(psycopg.InternalError, match="was answered with ROLLBACK"):
+                line.end(ending)
+
+
+def test_a_transaction_that_went_well_ends(postgres_url):
+    with closing(Line(Address.parse(postgres_url, "test"))) as line:
+        for ending in ("COMMIT", "PREPARE TRANSACTION 'pakka-test'"):
+            line.ask("BEGIN")
+            line.end(ending)
+        line.end("ROLLBACK PREPARED 'pakka-test'")

@@ -89,7 +89,7 @@ class PostgresApplier(SqlApplier[Line]):
     def _commit(self, line: Line) -> None:
         try:
             with line.within(BULK):
-                line.ask("COMMIT")
+                line.end("COMMIT")
         except errors.IntegrityError as error:
             # A constraint that is checked at the end: the server has rolled back.
             raise SinkError(

@@ -214,7 +214,7 @@ class PostgresDesk(Desk):
             line = self.lines.take()
         try:
             with line.within():
-                line.ask(f"{verb} PREPARED '{ident}'")
+                line.end(f"{verb} PREPARED '{ident}'")
         except errors.UndefinedObject:
             answer = Answer.GONE
         except errors.ObjectNotInPrerequisiteState:
@@ -245,7 +245,7 @@ class PostgresDesk(Desk):
         with self.lines.lend() as line, line.within():
             line.ask(BEGIN.format(statement_s=30, lock_ms=lock_ms, idle_s=10))
             yield line
-            line.ask("COMMIT")
+            line.end("COMMIT")
 
 
 @contextmanager

@@ -30,7 +30,9 @@ _HINTS: dict[type[psycopg.Error], str] = {
     errors.FeatureNotSupported: "use `way: spooled`, which asks less of the server",
 }
 _PASSING: dict[type[psycopg.Error], str] = {
-    errors.LockNotAvailable: "let the other transaction end, then run again; `pakka indoubt list` shows what is prepared here",
+    errors.LockNotAvailable: "let the other transaction end, then run again; `pakka indoubt list` shows what is prepared here. Rows of "
+    "one key in two slots wait for each other too: make the key unique in `process`, or use `mode: upsert`",
+    errors.ObjectNotInPrerequisiteState: "run again: somebody else is at the same prepared transaction",
     errors.DeadlockDetected: "run again; if it happens again, see who else writes to the table",
     errors.SerializationFailure: "run again",
     errors.QueryCanceled: "run again; a time-out of the server, or an administrator, has ended the statement",

@@ -208,7 +208,7 @@ class PostgresWriter:
         self._is_sent = True
         try:
             with line.within(BULK):
-                line.ask(f"PREPARE TRANSACTION '{self.ident}'")
+                line.end(f"PREPARE TRANSACTION '{self.ident}'")
         except errors.DuplicateObject as error:
             self._is_sent = False  # it is another's
             raise self._used() from error
