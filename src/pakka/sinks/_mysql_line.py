@@ -43,7 +43,7 @@ _OPTIONS = ("ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 # Strict, so that nothing is cut or rounded to fit; in UTC, so that no value depends on where the server stands.
 _SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', sql_notes = 1, max_error_count = 64, "
+    "NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', sql_notes = 1, "
     f"innodb_lock_wait_timeout = {_LOCK_WAIT_S}, lock_wait_timeout = {_LOCK_WAIT_S}, wait_timeout = 3600, "
     "net_read_timeout = 60, net_write_timeout = 60"
 )

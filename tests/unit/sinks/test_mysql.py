@@ -323,3 +323,22 @@ def test_a_frozen_server_does_not_keep_the_driver_for_ever(site, mysql_server, m
     finally:
         mysql_server.signal(signal.SIGCONT)
     assert driver.ledger().fence == 1
+
+
+def test_a_user_with_rights_on_its_own_database_is_enough(mysql_url, mysql_server, tmp_path):
+    """MySQL keeps some settings of a session, and the list of what is prepared, for administrators."""
+    with mysql_server.admin() as db, db.cursor() as cursor:
+        cursor.execute("CREATE USER plain@'%' IDENTIFIED BY 'x'")
+        cursor.execute(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, CREATE TEMPORARY TABLES ON {database_of(mysql_url)}.* TO plain@'%'"
+        )
+    url = mysql_url.replace(f"pakka:{PASSWORD}", "plain:x")
+    try:
+        for fence, options in enumerate(({}, {"way": "spooled"}, {"mode": "upsert", "key": ("id",)}), start=1):
+            site = Site.of(url, tmp_path, table=f"refund_{fence}", **options)
+            chosen = site.but(way=site.sink.choose().way)
+            chosen.deliver(fence, rows(id=[fence]), fence=fence)
+            assert site.ask(f"SELECT id FROM refund_{fence}") == [(fence,)]
+    finally:
+        with mysql_server.admin() as db:
+            db.cursor().execute("DROP USER plain")
