@@ -84,10 +84,16 @@ class Ground:
             self.system.query(db, "SET lock_wait_timeout = 10")
             self.system.query(db, f"LOCK TABLES {table} WRITE")
 
-    def be_the_survivor(self, db: Any) -> None:
-        """Of two that wait for each other, whoever finds out first is ended; in MariaDB, whoever has written less."""
+    def begin_as_survivor(self, db: Any) -> None:
+        """Of two that wait for each other PostgreSQL ends whoever finds out first, and MariaDB whoever has written less."""
         if self.system.name == "postgres":
             self.system.query(db, "SET deadlock_timeout = '1min'")
+        else:
+            self.system.query(db, "CREATE TABLE theirs (id bigint)")
+        self.system.query(db, "BEGIN")
+        if self.system.name == "mariadb":
+            rows = ", ".join(f"({n})" for n in range(5000))
+            self.system.query(db, f"INSERT INTO theirs VALUES {rows}")
 
     @contextmanager
     def waiting_for_a_standby(self) -> Iterator[None]:

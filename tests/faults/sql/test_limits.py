@@ -73,8 +73,7 @@ def test_a_dead_lock_with_another_client_costs_one_attempt(base, make_sql_site, 
     rows = site.spec.workload.slot(LAST, 0)
     child = site.freeze(Drill("task.batch", epoch=LAST), attempts=2)
     with closing(base.system.connect(base.url)) as db:
-        base.be_the_survivor(db)
-        base.system.query(db, "BEGIN")
+        base.begin_as_survivor(db)
         base.system.query(db, f"INSERT INTO refunds (id) VALUES ({rows[-1].id})")
         child.wake()
         base.wait_until_blocked(child)
