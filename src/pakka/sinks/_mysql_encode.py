@@ -93,11 +93,15 @@ def _encode_double(_: Column, array: pa.Array) -> pa.Array:
 
 
 def _encode_decimal(column: Column, array: pa.Array) -> pa.Array:
-    wide = pa.decimal256(column.precision or 0, column.scale or 0)
-    try:
-        fitted = array.cast(pa.decimal256(76, array.type.scale)).cast(wide)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"a value that does not fit {column.declared}: {error}") from error
+    precision, scale = column.precision or 0, column.scale or 0
+    # What fits by its type needs no look at its values, and the text of 128 bits is made in half the time of that of 256.
+    if pt.is_decimal128(array.type) and array.type.scale == scale and array.type.precision <= precision:
+        fitted = array
+    else:
+        try:
+            fitted = array.cast(pa.decimal256(76, array.type.scale)).cast(pa.decimal256(precision, scale))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"a value that does not fit {column.declared}: {error}") from error
     if column.is_unsigned and (low := _least(fitted)) is not None and low < 0:
         raise ValueError(f"{low}, and {column.declared} holds nothing below 0")
     text = fitted.cast(pa.string())
