@@ -1,4 +1,4 @@
-"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, `python -m bench all --write` writes the page."""
+"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, `python -m bench all --write` writes the page; `core` and `sql` are the two parts of `all`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bench import machine, page
 from bench.answer import Answer
 from bench.scratch import ROOT
 
-QUESTIONS = {
+CORE_QUESTIONS = {
     "parquet": "rows/s of the parquet sink against Spark's own streaming file sink",
     "overhead": "what an epoch costs above foreachBatch(pass)",
     "fanout": "one sink against sink + dead letters + second sink in the same epoch",
@@ -24,48 +25,64 @@ QUESTIONS = {
     "slots": "decision and commit of an epoch of 10,000 slots",
     "protocol": "exactly-once against the same sink without the protocol",
 }
+SQL_QUESTIONS = {
+    "postgres": "rows/s of the PostgreSQL sink against Spark's JDBC writer, and against psql",
+    "mariadb": "rows/s of the MySQL sink on MariaDB against Spark's JDBC writer",
+    "upsert": "an upsert into a large table against JDBC and INSERT ... ON CONFLICT by hand",
+    "sql-protocol": "exactly-once on PostgreSQL against the same COPY without prepare, fence and ledger",
+    "sql-memory": "memory of driver and workers over many epochs into PostgreSQL",
+}
+QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS
+GROUPS = {"core": CORE_QUESTIONS, "sql": SQL_QUESTIONS}
+"""Each has a place of its own on the page, so that one can be asked again without the other."""
 SIZES = ("tiny", "small", "full")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("question", nargs="?", choices=[*QUESTIONS, "all"], help="none lists them")
+    parser.add_argument("question", nargs="?", choices=[*QUESTIONS, *GROUPS, "all"], help="none lists them")
     parser.add_argument("--size", choices=SIZES, default="small", help="tiny shows that it runs, and measures nothing")
     parser.add_argument("--json", action="store_true", help="the answers as JSON on stdout")
     parser.add_argument("--profile", action="store_true", help="parquet, overhead: also show where the time goes")
-    parser.add_argument("--write", action="store_true", help=f"all: write {page.PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help=f"core, sql, all: write {page.PAGE.relative_to(ROOT)}")
     options = parser.parse_args(arguments)
     if options.question is None:
         for name, words in QUESTIONS.items():
-            print(f"{name:10} {words}")
+            print(f"{name:12} {words}")
         return 0
-    if options.question != "all":
+    if options.question in QUESTIONS:
         answer = ask(options.question, options.size, options.profile)
         print(json.dumps(answer.to_json()) if options.json else page.render([answer], machine.describe()))
         return 0
-    answers, failed = ask_all(options.size)
+    codes = [ask_group(group, options) for group in GROUPS if options.question in (group, "all")]
+    return max(codes)
+
+
+def ask_group(group: str, options: argparse.Namespace) -> int:
+    """Ask all of a group's questions, and write its place on the page if all were answered."""
+    answers, failed = ask_all(GROUPS[group], options.size)
     print(json.dumps([a.to_json() for a in answers]) if options.json else page.render(answers, machine.describe()))
     if failed:
         print(f"no answer to: {', '.join(failed)}; nothing was written", file=sys.stderr)
         return 1
     if options.write:
-        page.write(page.PAGE, options.size, answers, machine.describe())
+        page.write(page.PAGE, group, options.size, answers, machine.describe())
     return 0
 
 
 def ask(question: str, size: str, is_profiled: bool = False) -> Answer:
     """Answer one question in this process."""
-    module = importlib.import_module(f"bench.questions.{question}")
+    module = importlib.import_module(f"bench.questions.{question.replace('-', '_')}")
     load, began = os.getloadavg()[0], time.monotonic()
     work = module.profile if is_profiled and hasattr(module, "profile") else module.answer
     answer: Answer = work(size)
     return replace(answer, took_s=time.monotonic() - began, load=(load, os.getloadavg()[0]))
 
 
-def ask_all(size: str) -> tuple[list[Answer], list[str]]:
-    """Answer every question in a process of its own: none inherits another's memory, threads or warm JVM."""
+def ask_all(questions: Mapping[str, str], size: str) -> tuple[list[Answer], list[str]]:
+    """Answer each question in a process of its own: none inherits another's memory, threads or warm JVM."""
     answers, failed = [], []
-    for question, words in QUESTIONS.items():
+    for question, words in questions.items():
         print(f"{question}: {words} ...", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "bench", question, "--size", size, "--json"]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The page docs/performance.md: prose by hand, and one block a size that `make bench` writes."""
+"""The page docs/performance.md: prose by hand, and a block for each group of questions and size that `make bench` writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bench.answer import Answer, Figure
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
-def write(path: Path, size: str, answers: Sequence[Answer], machine: Mapping[str, str]) -> None:
-    """Put the answers in the place that the page has for this size. All other words stay as they are."""
+def write(path: Path, group: str, size: str, answers: Sequence[Answer], machine: Mapping[str, str]) -> None:
+    """Put the answers in the place that the page has for this group and size. All other words stay as they are."""
     text = path.read_text()
-    begin, end = f"<!-- bench {size}: begin -->", f"<!-- bench {size}: end -->"
+    begin, end = f"<!-- bench {group} {size}: begin -->", f"<!-- bench {group} {size}: end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if len(pattern.findall(text)) != 1:
-        raise ValueError(f"{path} must have one place for size `{size}`, between `{begin}` and `{end}`")
+        raise ValueError(f"{path} must have one place for `{group}` at size `{size}`, between `{begin}` and `{end}`")
     block = f"{begin}\n{render(answers, machine)}{end}"
     path.write_text(pattern.sub(lambda _: block, text))
 

@@ -5,11 +5,19 @@ import json
 
 import pytest
 
-from bench import scratch
+from bench import scratch, sql
 from bench.__main__ import QUESTIONS, ask, main
+from tests.fixtures import mysql, postgres
 
 WITH_SPARK = ["parquet", "overhead", "fanout"]
-WITHOUT_SPARK = [q for q in QUESTIONS if q not in WITH_SPARK]
+WITH_SERVER = {
+    "postgres": (postgres.need_binaries, sql.POSTGRES_JDBC),
+    "mariadb": (mysql.need_binaries, sql.MARIADB_JDBC),
+    "upsert": (postgres.need_binaries, sql.POSTGRES_JDBC),
+    "sql-protocol": (postgres.need_binaries, None),
+    "sql-memory": (postgres.need_binaries, None),
+}
+WITHOUT_SPARK = [q for q in QUESTIONS if q not in WITH_SPARK and q not in WITH_SERVER]
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +45,26 @@ def test_question_is_answered_without_spark(question):
 @pytest.mark.parametrize("question", WITH_SPARK)
 def test_question_is_answered_with_spark(question):
     check(question)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("question", WITH_SERVER)
+def test_question_is_answered_with_spark_and_a_server(question):
+    need_server, jdbc = WITH_SERVER[question]
+    need_server()
+    if jdbc is not None and not jdbc.is_installed:
+        pytest.skip(f"no JDBC driver {jdbc.driver} on this machine; `apt-get install {jdbc.package}` installs it")
+    check(question)
+
+
+@pytest.mark.parametrize("question", WITH_SERVER)
+def test_without_a_server_a_question_says_what_to_install(question, monkeypatch):
+    for fixture in (postgres, mysql):
+        monkeypatch.setattr(fixture, "find_binaries", lambda: None)
+    answer = ask(question, "tiny")
+    assert answer.figures == ()
+    assert "`make setup-" in answer.notes[0]
 
 
 def test_no_question_lists_them_all(capsys):

@@ -1,0 +1,121 @@
+"""What does exactly-once cost on PostgreSQL, against the same COPY without prepare, fence and ledger?
+
+Twice: in Spark, as a pipeline runs, by Spark's own time of an epoch; and without Spark, where nothing else hides it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bench import engine, rows, scratch, sql
+from bench.answer import Answer, Figure, Goal, Spread
+from bench.append import Append
+from bench.engine import Run
+from bench.measure import Taken, clocked, in_turns
+from bench.plain import PlainCopy
+from bench.questions.protocol import SLOTS, Deliver, exactly_once
+from pakka.sinks.postgres import PostgresSink
+from tests.fixtures.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH_ROWS = {"tiny": (200,), "small": (1_000, 10_000, 50_000, 500_000), "full": (1_000, 10_000, 50_000, 500_000)}
+EPOCHS = {"tiny": 2, "small": 6, "full": 20}
+"""In one run of a query; half of them where an epoch is large. Its figure is their median, without the first."""
+ROUNDS = {"tiny": 1, "small": 3, "full": 9}
+WARM_UPS = {"tiny": 0, "small": 1, "full": 2}
+_GOAL = Goal(1.05, words="at most 1.05x the time")
+_GOAL_FROM = 50_000
+_LARGE = 100_000
+
+
+def answer(size: str) -> Answer:
+    with sql.postgres_server() as server, scratch.directory("sql-protocol") as place:
+        if server is None:
+            return Answer("sql-protocol", size, (), (sql.NO_POSTGRES,), 0)
+        spark = engine.open_spark()
+        figures: list[Figure] = []
+        for count in EPOCH_ROWS[size]:
+            epochs = max(2, EPOCHS[size] // (2 if count >= _LARGE else 1))
+            figures += _in_spark(spark, server, place, count, epochs, size)
+            figures += _without_spark(server, place, count, size)
+    notes = (
+        "The plain side has the same encoder, connections and statements up to COPY, and then COMMIT. In Spark it is a task of "
+        "foreachBatch and mapInArrow that knows nothing of pakka: no hashes of rows, no decision, no state store.",
+        f"In Spark: Spark's time of an epoch, the median of those of a run. Without: {SLOTS} slots, written one after the other.",
+    )
+    return Answer("sql-protocol", size, tuple(figures), notes, ROUNDS[size])
+
+
+def _in_spark(
+    spark: SparkSession, server: PostgresServer, place: Path, count: int, epochs: int, size: str
+) -> list[Figure]:
+    files = engine.FILES_PER_EPOCH * epochs
+    frame = engine.read_files(spark, rows.parquet_files(spark, count * epochs, files))
+    work = Append(frame, place, partial(sql.postgres_database, server), sql.postgres_sum)
+    sides = {
+        "pakka": work.pakka(lambda url: PostgresSink(url, sql.TABLE, way="prepared")),
+        "plain": work.each(_plain_epoch),
+    }
+    runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
+    times = {name: [_epoch_s(run) for run in side] for name, side in runs.items()}
+    cpu = {name: [run.cpu_s / epochs for run in side] for name, side in runs.items()}
+    return _figures(f"{count:,} rows an epoch in Spark", times, cpu, count)
+
+
+def _plain_epoch(url: str) -> engine.OnBatch:
+    task = PlainCopy(url)
+
+    def on_batch(batch: DataFrame, _: int) -> None:
+        batch.coalesce(sql.PARTITIONS).mapInArrow(task, "answer string").collect()
+
+    return on_batch
+
+
+def _epoch_s(run: Run) -> float:
+    """The first epoch opens connections and compiles, on either side."""
+    return statistics.median(float(e["durationMs"]["triggerExecution"]) for e in run.epochs[1:]) / 1e3
+
+
+def _without_spark(server: PostgresServer, place: Path, count: int, size: str) -> list[Figure]:
+    batches = rows.arrow_batches(count, min(10_000, -(-count // SLOTS)))
+    with (
+        sql.postgres_database(server) as ours,
+        sql.postgres_database(server) as plain,
+        exactly_once(place / f"{count}", PostgresSink(ours, sql.TABLE, way="prepared"), batches) as deliver,
+    ):
+        sides = {"pakka": deliver, "plain": _plain(plain, batches)}
+        taken = in_turns(sides, ROUNDS[size] * (3 if count < _LARGE else 1), WARM_UPS[size])
+    wall = {name: [t.wall_s for t in side] for name, side in taken.items()}
+    cpu = {name: [t.cpu_s for t in side] for name, side in taken.items()}
+    return _figures(f"{count:,} rows an epoch without Spark", wall, cpu, count)
+
+
+def _plain(url: str, batches: list[pa.RecordBatch]) -> Deliver:
+    copy, share = PlainCopy(url), -(-len(batches) // SLOTS)
+
+    def write() -> None:
+        for number in range(SLOTS):
+            copy.write(batches[number * share : (number + 1) * share])
+
+    def deliver() -> Taken:
+        os.sync()
+        return clocked(write)
+
+    return deliver
+
+
+def _figures(what: str, wall: dict[str, list[float]], cpu: dict[str, list[float]], count: int) -> list[Figure]:
+    goal = _GOAL if count >= _GOAL_FROM or count < 1_000 else None
+    return [
+        Figure(what, Spread.ratio(wall["pakka"], wall["plain"]), "x", goal),
+        Figure(f"{what}, processor time", Spread.ratio(cpu["pakka"], cpu["plain"]), "x"),
+        *(Figure(f"{what}, {name}", Spread.of(times).scaled(1e3), "ms") for name, times in wall.items()),
+    ]
