@@ -84,9 +84,13 @@ class Pipeline:
 
     def chosen(self) -> Pipeline:
         """This pipeline with every choice made that its sinks leave to their systems, which are asked for it."""
-        made = {name: _chosen(output) for name, output in self.outputs.items()}
+        made = {name: self._chosen(output) for name, output in self.outputs.items()}
         dead = made.pop(DEAD_LETTERS, None)
         return replace(self, sinks=made, dead_letters=dead)
+
+    def _chosen(self, output: Output) -> Output:
+        sink = output.sink
+        return replace(output, sink=sink.choose(self.slots)) if isinstance(sink, Choosing) else output
 
     @property
     def checkpoint_path(self) -> str:
@@ -118,7 +122,3 @@ class Pipeline:
                         hint="put them side by side",
                     )
             seen[target] = name
-
-
-def _chosen(output: Output) -> Output:
-    return replace(output, sink=output.sink.choose()) if isinstance(output.sink, Choosing) else output

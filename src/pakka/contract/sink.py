@@ -149,5 +149,8 @@ class Sink(Protocol):
 class Choosing(Protocol):
     """The power to leave a choice to the system. For sinks; asked once, on the driver, before a run begins."""
 
-    def choose(self) -> Sink:
-        """This sink with every choice made, by looking at the system. Its `guarantee` says which and why."""
+    def choose(self, slots: int | None = None) -> Sink:
+        """This sink with every choice made, by looking at the system. Its `guarantee` says which and why.
+
+        `slots` is how many an epoch has at most, where the pipeline says so.
+        """

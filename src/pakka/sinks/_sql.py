@@ -40,6 +40,8 @@ class SqlSink(SpooledSink):
     """For `upsert` and `mirror`: a column that orders the changes of one key, such as an LSN. Older changes are passed over."""
     chosen: str = field(default="", init=False)
     """Why the way is what it is, if it was left to `auto`."""
+    slots: int | None = field(default=None, init=False)
+    """How many slots an epoch has at most, where the pipeline says so."""
 
     name: ClassVar[str]
     """What the sink is registered as."""
@@ -81,7 +83,7 @@ class SqlSink(SpooledSink):
         """The table by its full name."""
 
     @abstractmethod
-    def why_spooled(self) -> tuple[bool, str]:
+    def why_spooled(self, slots: int | None) -> tuple[bool, str]:
         """Whether rows of `append` had better be spooled, and why or why not: the server is asked."""
 
     @abstractmethod
@@ -107,13 +109,14 @@ class SqlSink(SpooledSink):
     def target(self) -> str:
         return f"{self.address}, table {self.where}"
 
-    def choose(self) -> Sink:
+    def choose(self, slots: int | None = None) -> Sink:
         """Ask the server which way is safe with it, where that is left open."""
-        if self.way != "auto" or not self.is_prepared:
-            return self
-        is_spooled, why = self.why_spooled()
-        made = replace(self, way="spooled" if is_spooled else "prepared")
-        object.__setattr__(made, "chosen", f"chosen because {why}")
+        made = replace(self)
+        if self.way == "auto" and self.is_prepared:
+            is_spooled, why = self.why_spooled(slots)
+            made = replace(self, way="spooled" if is_spooled else "prepared")
+            object.__setattr__(made, "chosen", f"chosen because {why}")
+        object.__setattr__(made, "slots", slots)
         return made
 
     def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:

@@ -51,7 +51,7 @@ class MysqlSink(SqlSink):
     def where(self) -> Target:
         return Target.parse(self.table, self.address.database)
 
-    def why_spooled(self) -> tuple[bool, str]:
+    def why_spooled(self, slots: int | None) -> tuple[bool, str]:
         with told("mysql", self.address), closing(self.connect()) as line:
             trouble = why_not_prepared(line)
         return bool(trouble), trouble or "the server keeps prepared XA transactions"
@@ -98,6 +98,7 @@ class MysqlSink(SqlSink):
             way="auto" if self.chosen else self.way,
             key=self.key,
             create=self.create,
+            slots_needed=self.slots,
         )
         return mysql_probes(subject)
 

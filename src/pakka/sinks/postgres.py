@@ -44,10 +44,11 @@ class PostgresSink(SqlSink):
     def where(self) -> Target:
         return Target.parse(self.table)
 
-    def why_spooled(self) -> tuple[bool, str]:
+    def why_spooled(self, slots: int | None) -> tuple[bool, str]:
         with told("postgres", self.address), lines_to(self.address, self.url).lend() as line, line.within():
             ((most,),) = line.ask("SELECT current_setting('max_prepared_transactions')::int")
-        return most == 0, f"the server's max_prepared_transactions is {most}"
+        of_slots = f", and an epoch has up to {slots} slots" if slots else ""
+        return most < (slots or 1), f"the server's max_prepared_transactions is {most}{of_slots}"
 
     def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> PostgresWriter:
         return PostgresWriter(self, binding, slot, schema)
@@ -95,6 +96,7 @@ class PostgresSink(SqlSink):
             way="auto" if self.chosen else self.way,
             key=self.key,
             create=self.create,
+            slots_needed=self.slots,
             begin=BEGIN.format(statement_s=0, lock_ms=0, idle_s=0),
         )
         return postgres_probes(subject)

@@ -7,6 +7,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from pakka.contract.audit import Severity
 from pakka.errors import ConfigError, PakkaError, SchemaError, SinkError, UnavailableError
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.guarantee import Way
@@ -164,6 +165,16 @@ def test_auto_takes_the_prepared_way_where_the_server_allows_it(postgres_url):
     assert chosen.guarantee().way is Way.PREPARED
     assert "max_prepared_transactions is 64" in chosen.guarantee().because
     assert PostgresSink(postgres_url, "refunds", mode="upsert", key=("id",)).choose().guarantee().way is Way.SPOOLED
+
+
+def test_auto_takes_the_spooled_way_where_an_epoch_has_more_slots_than_the_server_prepares(postgres_url):
+    chosen = PostgresSink(postgres_url, "refunds").choose(slots=65)
+    assert chosen.guarantee().way is Way.SPOOLED
+    assert "is 64, and an epoch has up to 65 slots" in chosen.guarantee().because
+    forced = PostgresSink(postgres_url, "refunds", way="prepared").choose(slots=65)
+    (finding,) = [p.look() for p in forced.probes() if p.name == "max_prepared_transactions"]
+    assert finding.severity is Severity.BREAKS
+    assert "65 slots" in finding.why
 
 
 @contextmanager
