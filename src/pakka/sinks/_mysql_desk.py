@@ -26,7 +26,7 @@ from pakka.sinks._two_phase import HEADER, Answer, Desk, Page, Share
 _PART_BYTES = 64
 _RAISE_WAIT_S = 1
 """How long raising the fence waits for what is prepared. Settling it is recovery's to do, and it asks again."""
-_LET_GO_S = 3.0
+_LET_GO_S = 8.0
 """How long to wait for a writer's connection, which MariaDB needs gone before anybody else may end its branch."""
 _POLL_S = 0.005
 _GTRID = re.compile(r"pakka\.([0-9a-f]{20})\.(\d+)\.(\d+)")

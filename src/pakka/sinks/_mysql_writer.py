@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pakka.sinks.mysql import MysqlSink
 
 _TAKEN_XID = 1440
+_LEAVE_S = 3
+"""How long the server keeps the line of a writer that has prepared and does not leave: its process is frozen, or its machine has
+lost power without a word. Less than a committer waits for it."""
 
 
 class MysqlWriter:
@@ -147,6 +150,7 @@ class MysqlWriter:
 
     def _enter(self, line: Line, checksum: str) -> None:
         """The fence under a lock, and the ledger row that the rows come into sight with; its own lock stays until the end."""
+        line.do(f"SET SESSION wait_timeout = {_LEAVE_S}")
         self._check_fence(fence_of(line, self.desk.names, self.key, "LOCK IN SHARE MODE"))
         try:
             line.do(

@@ -62,18 +62,22 @@ class Ground:
                 self.ask(_END[self.system.name].format(number))
         wait_until(lambda: self.system.name != "postgres" or not self.ask(_OURS["postgres"]), "a session does not end")
 
-    def let_go(self, point: str) -> None:
-        """MariaDB lets nobody end a branch while its writer is connected, be it frozen. An administrator ends such a session."""
-        if point == "task.sql.prepared" and self.system.name == "mariadb":
-            self.end_sessions()
-
     def take_every_connection(self, until: ExitStack) -> None:
-        """Until the server has none left."""
+        """Until the server has none left. One that can be told so by an administrator has fewer from the start."""
+        if self.system.name == "mariadb":
+            before = self.ask("SELECT @@global.max_connections")[0][0]
+            until.callback(self._admin, f"SET GLOBAL max_connections = {before}")
+            self._admin("SET GLOBAL max_connections = 10")
         while True:
             try:
                 until.enter_context(closing(self.system.connect(self.url)))
             except self.system.trouble:
                 return
+
+    def _admin(self, statement: str) -> None:
+        """For an administrator the server keeps one connection more."""
+        with self.server.admin() as db:
+            self.system.query(db, statement)
 
     def lock_table(self, db: Any, table: str) -> None:
         """Until this connection is closed."""

@@ -7,7 +7,7 @@ import pytest
 from pakka.testing.crash import Drill
 from tests.faults.child import group
 from tests.faults.engine import Trouble
-from tests.faults.extent import one_store, sample
+from tests.faults.extent import one_store
 from tests.faults.sql.setups import SHORT_LOCKS
 
 pytestmark = pytest.mark.faults
@@ -25,8 +25,9 @@ def kill_a_worker(site, ground, point, **changes):
     return code, child
 
 
+@pytest.mark.certify_only
 @one_store
-@pytest.mark.parametrize(("layout", "point"), sample(KILLS, 3))
+@pytest.mark.parametrize(("layout", "point"), KILLS)
 def test_a_killed_worker_is_replaced_and_its_transaction_is_gone(make_sql_site, state, ground, layout, point):
     site = make_sql_site(state, layout)
     code, child = kill_a_worker(site, ground, point, attempts=2)
@@ -45,7 +46,7 @@ def test_a_slot_whose_first_attempt_is_prepared_runs_again(make_sql_site, state,
 
 
 @one_store
-@pytest.mark.parametrize("point", sample(POINTS, 2))
+@pytest.mark.parametrize("point", POINTS)
 def test_a_worker_killed_for_good_aborts_the_epoch_and_a_restart_goes_on(make_sql_site, state, ground, point):
     site = make_sql_site(state, "keyed")
     code, child = kill_a_worker(site, ground, point)
@@ -84,15 +85,9 @@ ORPHANS = ["task.begin", "task.batch", "task.sql.loaded", "task.sql.prepared"]
 
 @one_store
 @pytest.mark.parametrize("point", ORPHANS)
-def test_a_worker_that_outlives_its_driver_cannot_prepare_under_the_old_fence(
-    base, make_sql_site, state, ground, point
-):
-    site = make_sql_site(state, "prepared", tries=2)
+def test_a_worker_that_outlives_its_driver_cannot_prepare_under_the_old_fence(make_sql_site, state, ground, point):
+    site = make_sql_site(state, "prepared")
     orphan = leave_an_orphan(site, ground, point)
-    if point == "task.sql.prepared" and base.system.name == "mariadb":
-        heir = site.run(code=1)
-        assert "is prepared and somebody else is at it" in heir.said
-    base.let_go(point)
     site.finish()
     before = site.snapshot()
     wake_orphan(site, orphan)
@@ -124,14 +119,13 @@ WAKING = list(itertools.product(ORPHANS, HALFWAY))
 
 
 @one_store
-@pytest.mark.parametrize(("point", "halfway"), sample(WAKING, 3))
+@pytest.mark.parametrize(("point", "halfway"), WAKING)
 def test_a_worker_that_wakes_while_the_next_driver_is_at_work_leaves_nothing(
-    base, make_sql_site, state, ground, point, halfway
+    make_sql_site, state, ground, point, halfway
 ):
     """Until the new fence is raised it may still prepare under the old one; what it leaves is settled with the rest."""
     site = make_sql_site(state, "prepared")
     orphan = leave_an_orphan(site, ground, point)
-    base.let_go(point)
     heir = site.freeze(Drill(halfway))
     wake_orphan(site, orphan)
     site.check_whole_epochs()
@@ -140,6 +134,7 @@ def test_a_worker_that_wakes_while_the_next_driver_is_at_work_leaves_nothing(
     site.check()
 
 
+@pytest.mark.certify_only
 @one_store
 @pytest.mark.parametrize("layout", ["prepared", "spooled"])
 def test_two_attempts_at_each_slot_at_once_deliver_one_of_them(make_sql_site, state, layout):

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pakka.testing.crash import Drill
-from tests.faults.extent import one_store, sample
+from tests.faults.extent import one_store
 from tests.faults.sql.site import FENCED
 
 pytestmark = pytest.mark.faults
@@ -35,10 +35,9 @@ def wake_and_expect_fenced(zombie):
 
 @one_store
 @pytest.mark.parametrize(("point", "nth"), FREEZING)
-def test_a_driver_that_wakes_after_all_is_done_is_fenced_and_changes_nothing(base, make_sql_site, state, point, nth):
+def test_a_driver_that_wakes_after_all_is_done_is_fenced_and_changes_nothing(make_sql_site, state, point, nth):
     site = make_sql_site(state, "prepared")
     zombie = site.freeze(Drill(point, epoch=MIDDLE, nth=nth))
-    base.let_go(point)
     site.check_whole_epochs()
     site.finish()
     before = site.snapshot()
@@ -66,12 +65,11 @@ PAIRS = [(*pair, halfway) for pair, halfway in itertools.product(FREEZING, HALFW
 
 
 @one_store
-@pytest.mark.parametrize(("point", "nth", "halfway"), sample(PAIRS, 4))
-def test_a_driver_that_wakes_while_the_next_one_is_at_work_is_fenced(base, make_sql_site, state, point, nth, halfway):
+@pytest.mark.parametrize(("point", "nth", "halfway"), PAIRS)
+def test_a_driver_that_wakes_while_the_next_one_is_at_work_is_fenced(make_sql_site, state, point, nth, halfway):
     """Both stand at a chosen place. The old one goes first and must fail; the new one must not have noticed."""
     site = make_sql_site(state, "prepared")
     zombie = site.freeze(Drill(point, epoch=MIDDLE, nth=nth))
-    base.let_go(point)
     heir = site.freeze(Drill(halfway))
     wake_and_expect_fenced(zombie)
     site.check_whole_epochs()
@@ -96,6 +94,7 @@ def test_a_driver_frozen_inside_its_transaction_delays_the_next_one_and_doubles_
     site.finish()
 
 
+@pytest.mark.certify_only
 @one_store
 def test_a_driver_killed_inside_its_transaction_lets_the_next_one_on(make_sql_site, state):
     site = make_sql_site(state, "upsert", tries=2)

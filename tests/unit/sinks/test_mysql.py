@@ -83,36 +83,54 @@ def test_a_prepared_branch_outlives_a_kill_of_the_server_and_is_committed_by_the
     assert site.prepared_branches() == []
 
 
-def test_a_commit_waits_for_a_writer_that_has_not_let_go(site, monkeypatch):
+@pytest.fixture
+def held(monkeypatch):
+    """Lines of writers, none of which is closed by them: as if their processes were frozen behind XA PREPARE."""
+    lines = []
+
+    class Frozen(_mysql_line.Line):
+        def __init__(self, *values):
+            super().__init__(*values)
+            lines.append(self)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("pakka.sinks._mysql_writer.Line", Frozen)
+    yield lines
+    for line in lines:
+        line.cut()
+
+
+def test_a_commit_waits_for_a_writer_that_has_not_let_go(site, held):
     """MariaDB says of its branch what it says of one that was never there."""
     driver = site.driver()
-    monkeypatch.setattr(_mysql_line.Line, "close", lambda line: None)
-    held = []
-    monkeypatch.setattr("pakka.sinks._mysql_writer.Line", lambda *a: held.append(_mysql_line.Line(*a)) or held[-1])
     record = site.prepare(site.slot(0), rows(id=[1]))
-    monkeypatch.undo()
-    threading.Timer(0.3, held[0].close).start()
+    threading.Timer(0.3, held[0].cut).start()
     assert site.commit(driver, 0, [record]) == COMMITTED
     assert site.ask("SELECT id FROM refund") == [(1,)]
 
 
-def test_a_branch_whose_writer_never_lets_go_is_asked_for_again_and_not_called_lost(site, monkeypatch):
+def test_a_branch_whose_writer_is_still_there_is_asked_for_again_and_not_called_lost(site, held, monkeypatch):
     driver = site.driver()
-    version = site.ask("SELECT version()")[0][0]
-    if "MariaDB" not in version:
+    if "MariaDB" not in site.ask("SELECT version()")[0][0]:
         pytest.skip("this server lets others end a branch whose writer is connected")
-    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 0.1)
-    monkeypatch.setattr(_mysql_line.Line, "close", lambda line: None)
-    held = []
-    monkeypatch.setattr("pakka.sinks._mysql_writer.Line", lambda *a: held.append(_mysql_line.Line(*a)) or held[-1])
     record = site.prepare(site.slot(0), rows(id=[1]))
+    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 0.1)
     (outcome,) = driver.commit(epoch(0), [record])
     assert outcome.kind is Kind.RETRY
     with pytest.raises(UnavailableError, match="somebody else is at it"):
         driver.abort([record])
-    held[0].cut()
-    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 3.0)
-    assert site.commit(driver, 0, [record]) == COMMITTED
+
+
+def test_a_writer_that_never_leaves_is_shown_out_by_the_server(site, held):
+    """Its machine has lost power behind XA PREPARE, and the server was not told."""
+    driver = site.driver()
+    first, second = (site.prepare(site.slot(0, slot=n), rows(id=[n])) for n in range(2))
+    assert site.commit(driver, 0, [first]) == COMMITTED
+    driver.abort([second])
+    assert site.prepared_branches() == []
+    assert site.ask("SELECT id FROM refund") == [(0,)]
 
 
 def test_a_branch_that_an_administrator_rolled_back_is_refused_and_not_called_committed(site):
