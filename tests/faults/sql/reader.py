@@ -5,9 +5,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.faults.extent import IS_WHOLE
 from tests.faults.sql.judge import Memory, SqlJudge
 from tests.faults.sql.outputs import Outlet
 from tests.faults.workload import SCHEMAS, Workload
+
+REST_S = 0.004 if IS_WHOLE else 0.03
+"""Between two looks. A reader without rest would take a processor from what it looks at."""
 
 
 def watch(root: str, batches: int, slots: int, rows: int, notes: str) -> int:
@@ -27,7 +31,7 @@ def watch(root: str, batches: int, slots: int, rows: int, notes: str) -> int:
             db = None
         else:
             _note(told / "looked", ".")
-        time.sleep(0.004)
+        time.sleep(REST_S)
     _close(db)
     return 0
 

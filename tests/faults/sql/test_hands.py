@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from pakka.testing.crash import Drill
-from tests.faults.extent import one_store, sample
+from tests.faults.extent import one_store
 from tests.faults.sql.site import DONE, FAILED
 
 pytestmark = pytest.mark.faults
@@ -20,7 +20,7 @@ ROLLED_BACK = list(itertools.product(["prepared", "keyed"], [1, 2, 3]))
 
 
 @one_store
-@pytest.mark.parametrize(("layout", "count"), sample(ROLLED_BACK, 2))
+@pytest.mark.parametrize(("layout", "count"), ROLLED_BACK)
 def test_a_decided_slot_that_was_rolled_back_by_hand_runs_again(base, make_sql_site, state, layout, count):
     """The server does not know the id any more, and the ledger does not know the slot: it is lost, and is made again."""
     site = make_sql_site(state, layout)

@@ -3,7 +3,7 @@
 import pytest
 
 from pakka.testing.crash import Drill
-from tests.faults.extent import one_store, sample
+from tests.faults.extent import one_store
 from tests.faults.sql.setups import IMPATIENT
 from tests.faults.sql.site import DONE, FAILED, UNKNOWN
 
@@ -44,7 +44,7 @@ def test_a_commit_without_an_answer_is_asked_again_and_done_once(proxied, proxy,
 
 
 @one_store
-@pytest.mark.parametrize(("layout", "point", "statement", "fate"), sample(CASES, 3))
+@pytest.mark.parametrize(("layout", "point", "statement", "fate"), CASES)
 def test_a_commit_without_an_answer_and_a_server_out_of_reach_is_unknown_and_settled_by_the_next_run(
     proxied, proxy, base, layout, point, statement, fate
 ):
@@ -76,7 +76,7 @@ def test_a_prepare_without_an_answer_is_undone_and_the_slot_runs_again(proxied, 
 
 
 @one_store
-@pytest.mark.parametrize("fate", sample([*FATES], 1))
+@pytest.mark.parametrize("fate", FATES)
 def test_a_prepare_without_an_answer_and_without_another_try_aborts_the_epoch(proxied, proxy, base, fate):
     """What may be prepared cannot be undone either: the server is out of reach. The next run finds it."""
     site = proxied("prepared")
@@ -91,6 +91,7 @@ def test_a_prepare_without_an_answer_and_without_another_try_aborts_the_epoch(pr
     site.finish()
 
 
+@pytest.mark.certify_only
 @one_store
 @pytest.mark.parametrize(
     ("layout", "point"), [("prepared", "commit.apply"), ("spooled", "commit.apply"), ("prepared", "task.batch")]

@@ -3,7 +3,7 @@
 import pytest
 
 from pakka.testing.crash import POINTS, Drill
-from tests.faults.extent import IS_WHOLE, one_store, sample
+from tests.faults.extent import IS_WHOLE, SEED, one_store
 from tests.faults.sql.outputs import LAYOUTS, points_of
 
 pytestmark = pytest.mark.faults
@@ -11,6 +11,13 @@ pytestmark = pytest.mark.faults
 MIDDLE = 1
 RECOVERY = [p for p in POINTS if p.startswith("recover.")]
 DELIVERY = [p for p in POINTS if p not in RECOVERY]
+# Every point is struck in every run: on both servers in `make certify-sql`, else on one of them, and on the other one tomorrow.
+SERVERS = [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mariadb", marks=pytest.mark.mysql)]
+EACH = [
+    pytest.param(*server.values, point, marks=server.marks)
+    for n, point in enumerate(DELIVERY)
+    for server in (SERVERS if IS_WHOLE else [SERVERS[(n + SEED) % 2]])
+]
 # Three slots a table: the second of each of these strikes between two of them.
 LATER = [
     (point, nth)
@@ -24,8 +31,9 @@ def test_every_crash_point_is_reached():
     assert points_of("mix") == list(POINTS)
 
 
+@pytest.mark.every_case
 @one_store
-@pytest.mark.parametrize("point", DELIVERY)
+@pytest.mark.parametrize(("base", "point"), EACH, indirect=["base"])
 def test_a_driver_killed_in_an_epoch_delivers_it_once(mix, point):
     mix.crash(Drill(point, epoch=MIDDLE))
     mix.check_whole_epochs()
@@ -33,7 +41,7 @@ def test_a_driver_killed_in_an_epoch_delivers_it_once(mix, point):
 
 
 @one_store
-@pytest.mark.parametrize(("point", "nth"), sample(LATER, 5))
+@pytest.mark.parametrize(("point", "nth"), LATER)
 def test_a_driver_killed_between_two_slots_delivers_both_once(mix, point, nth):
     mix.crash(Drill(point, epoch=MIDDLE, nth=nth))
     mix.check_whole_epochs()
@@ -41,7 +49,7 @@ def test_a_driver_killed_between_two_slots_delivers_both_once(mix, point, nth):
 
 
 @one_store
-@pytest.mark.parametrize(("layout", "point"), sample(ONE_TABLE, 4))
+@pytest.mark.parametrize(("layout", "point"), ONE_TABLE)
 def test_a_driver_of_one_table_killed_in_an_epoch_delivers_it_once(make_sql_site, state, layout, point):
     site = make_sql_site(state, layout)
     site.crash(Drill(point, epoch=MIDDLE))
@@ -63,7 +71,8 @@ def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(mix, before):
     mix.finish()
 
 
-@pytest.mark.skipif(not IS_WHOLE, reason="a longer walk over the same ground; PAKKA_CERTIFY=1 takes it")
+@pytest.mark.certify_only
+@pytest.mark.certify_only
 @one_store
 @pytest.mark.parametrize("point", RECOVERY)
 @pytest.mark.parametrize("before", BEFORE, ids=lambda name: f"after-{name}")

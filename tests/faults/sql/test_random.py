@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 KILLS = 4
 """Of a round: so many processes are really killed, however many drivers end before their time comes."""
-ROUNDS = count(usual=3, whole=125)
-"""Of each server: 24 kills usually, and 1,000 in `make certify-sql`."""
+ROUNDS = count(usual=2, whole=125)
+"""Of each server; of both together 16 kills usually, and 1,000 in `make certify-sql`."""
 LAYOUTS = ["prepared", "keyed", "mix", "mix", "upsert", "spooled"]
 VICTIMS = ["driver", "driver at a point", "worker", "server", "server at a point"]
 LONG = Workload(batches=8)
@@ -104,6 +104,7 @@ class Killer:
         return Drill(self.chance.choice(points), nth=self.chance.choice([1, 1, 2, 3, 5]), **more)
 
 
+@pytest.mark.every_case
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(SEED, SEED + ROUNDS), ids=lambda n: f"seed{n}")
 def test_any_row_of_kills_ends_with_each_row_once(base, make_sql_site, ground, number):

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from pakka.testing.crash import Drill
-from tests.faults.extent import one_store, sample
+from tests.faults.extent import one_store
 from tests.faults.sql.setups import IMPATIENT
 from tests.faults.sql.site import DONE, FAILED
 
@@ -40,7 +40,7 @@ def keep_to_the_rules(site, child):
 
 
 @one_store
-@pytest.mark.parametrize(("point", "nth", "absence"), sample(CASES, 8))
+@pytest.mark.parametrize(("point", "nth", "absence"), CASES)
 def test_a_server_killed_in_an_epoch_ends_with_each_row_once(base, make_sql_site, state, point, nth, absence):
     site = make_sql_site(state, tries=3)
     child = site.freeze(Drill(point, epoch=MIDDLE, nth=nth))
@@ -55,8 +55,9 @@ SINGLE += [
 ]
 
 
+@pytest.mark.certify_only
 @one_store
-@pytest.mark.parametrize(("layout", "point"), sample(SINGLE, 3))
+@pytest.mark.parametrize(("layout", "point"), SINGLE)
 def test_a_server_of_one_table_killed_in_an_epoch_ends_with_each_row_once(base, make_sql_site, state, layout, point):
     site = make_sql_site(state, layout, tries=3)
     child = site.freeze(Drill(point, epoch=MIDDLE))
@@ -80,7 +81,7 @@ def test_prepared_transactions_outlive_their_server_and_their_driver(base, make_
 
 @one_store
 @pytest.mark.parametrize("absence", ABSENCES)
-@pytest.mark.parametrize("point", sample(RECOVERY, 1))
+@pytest.mark.parametrize("point", RECOVERY)
 def test_a_server_killed_while_a_driver_recovers_ends_with_each_row_once(base, make_sql_site, state, point, absence):
     site = make_sql_site(state, tries=3)
     site.crash(Drill("commit.slot", epoch=MIDDLE, nth=2))
@@ -102,6 +103,7 @@ def test_a_decided_epoch_goes_on_by_itself_when_the_server_is_back(base, make_sq
     site.check()
 
 
+@pytest.mark.certify_only
 @pytest.mark.parametrize(
     ("point", "known"), [("task.batch", "nothing of it is visible"), ("decide.after", "is decided and")]
 )
