@@ -105,7 +105,24 @@ class _Process(NamedTuple):
 
 
 def _tree() -> list[_Process]:
-    """This process and all below it."""
+    """This process and all below it.
+
+    A process that ends while they are listed may be seen neither itself nor in the times of its parent, so it is done again
+    until nothing has ended in between.
+    """
+    seen: set[int] = set()
+    while True:
+        found = _listed()
+        ours = {os.getpid()}
+        while more := {p.pid for p in found if p.parent in ours} - ours:
+            ours |= more
+        if seen <= ours and seen:
+            return [p for p in found if p.pid in ours]
+        seen = ours
+
+
+def _listed() -> list[_Process]:
+    """All processes there are."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -116,10 +133,7 @@ def _tree() -> list[_Process]:
         fields = tail.split()
         ticks = tuple(map(int, fields[11:15]))
         found.append(_Process(int(stat.parent.name), int(fields[1]), head.partition("(")[2], ticks))
-    ours = {os.getpid()}
-    while more := {p.pid for p in found if p.parent in ours} - ours:
-        ours |= more
-    return [p for p in found if p.pid in ours]
+    return found
 
 
 def resident_bytes() -> int:
