@@ -12,6 +12,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.fixtures import mysql, postgres
+
 
 def describe() -> dict[str, str]:
     """The machine and the versions, in the order in which they are shown."""
@@ -26,6 +28,8 @@ def describe() -> dict[str, str]:
         "Spark": version("pyspark"),
         "pyarrow": version("pyarrow"),
         "SQLite": sqlite3.sqlite_version,
+        "PostgreSQL": _server(postgres.find_binaries(), "postgres"),
+        "MariaDB": _server(mysql.find_binaries(), "mariadbd"),
     }
 
 
@@ -45,6 +49,11 @@ def _java() -> str:
     said = _said([java, "-version"]) if java else ""
     match = re.search(r'version "([^"]+)"', said)
     return match[1] if match else "none"
+
+
+def _server(binaries: Path | None, program: str) -> str:
+    match = re.search(r"\d+(\.\d+)+", _said([str(binaries / program), "--version"])) if binaries else None
+    return match[0] if match else "none"
 
 
 def _commit() -> str:
