@@ -28,8 +28,8 @@ def describe() -> dict[str, str]:
         "Spark": version("pyspark"),
         "pyarrow": version("pyarrow"),
         "SQLite": sqlite3.sqlite_version,
-        "PostgreSQL": _server(postgres.find_binaries(), "postgres"),
-        "MariaDB": _server(mysql.find_binaries(), "mariadbd"),
+        "PostgreSQL": _server(binaries / "postgres" if (binaries := postgres.find_binaries()) else None),
+        "MariaDB": _server(mysql.find_binaries()),
     }
 
 
@@ -51,8 +51,8 @@ def _java() -> str:
     return match[1] if match else "none"
 
 
-def _server(binaries: Path | None, program: str) -> str:
-    match = re.search(r"\d+(\.\d+)+", _said([str(binaries / program), "--version"])) if binaries else None
+def _server(program: Path | None) -> str:
+    match = re.search(r"\d+(\.\d+)+", _said([str(program), "--version"])) if program else None
     return match[0] if match else "none"
 
 
