@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
-from pakka.sinks._mysql_line import LOST, Address, DriverError, StrangeServer, code_of, text_of
+from pakka.sinks._mysql_line import BAD_TLS, LOST, Address, DriverError, StrangeServer, code_of, text_of
 
 _RIGHTS = "let the user of `url` do it: `GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON database.* TO user`"
 _FULL = "make room on the server's disk, then run again"
@@ -36,6 +36,7 @@ _HINTS = {
     1217: _KEPT,
     1451: _KEPT,
     1452: _KEPT,
+    BAD_TLS: "see that `ssl_ca`, `ssl_cert` and `ssl_key` of `url` name the right files, and that the certificate is of that host",
     3750: "this server wants a primary key in every table; make the table yourself, with one",
     3819: _KEPT,
     4025: _KEPT,

@@ -48,6 +48,7 @@ _SESSION = (
     "net_read_timeout = 60, net_write_timeout = 60"
 )
 
+BAD_TLS = 2026
 LOST = frozenset({0, 2002, 2003, 2006, 2013, 2014, 2055})
 """The line itself is gone: whether the last statement was carried out is not known."""
 
@@ -125,23 +126,26 @@ class Line:
         options: dict[str, Any] = dict(address.options)
         if "ssl_ca" in options:
             options |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
-        self._db = _Connection(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password.encode(),
-            database=address.database,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=_CONNECT_S,
-            read_timeout=answer_s,
-            write_timeout=answer_s,
-            client_flag=CLIENT.LOCAL_FILES,
-            local_infile=False,  # by the library: see above
-            init_command=_SESSION,
-            program_name="pakka",
-            **options,
-        )
+        try:
+            self._db = _Connection(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password.encode(),
+                database=address.database,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=_CONNECT_S,
+                read_timeout=answer_s,
+                write_timeout=answer_s,
+                client_flag=CLIENT.LOCAL_FILES,
+                local_infile=False,  # by the library: see above
+                init_command=_SESSION,
+                program_name="pakka",
+                **options,
+            )
+        except OSError as error:
+            raise pymysql.OperationalError(BAD_TLS, f"a file for TLS cannot be used: {error}") from error
         # No gap locks: a writer's rows keep nobody from writing beside them.
         self.do("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         with suppress(OSError, AttributeError):  # a system without these, or a Unix socket
@@ -281,6 +285,8 @@ def _is_answer(error: pymysql.Error) -> bool:
 
 def code_of(error: BaseException) -> int:
     """The server's number of an error; 0 where there is none."""
+    if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+        return BAD_TLS  # which the library calls a server that is not there
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) else 0
 

@@ -1,6 +1,7 @@
 """Lines to a MySQL server: who gets in, who may not, and a server that asks for what it has no right to."""
 
 import socket
+import ssl
 import threading
 from contextlib import closing, suppress
 
@@ -9,7 +10,7 @@ import pytest
 from pakka.errors import SinkError, UnavailableError
 from pakka.sinks import _mysql_line
 from pakka.sinks._mysql_error import told
-from pakka.sinks._mysql_line import Address, Line, StrangeServer
+from pakka.sinks._mysql_line import Address, DriverError, Line, StrangeServer
 from tests.fixtures.mysql import PASSWORD, database_of, need_binaries, running_server
 from tests.unit.sinks.mysql_kit import Site, rows
 
@@ -111,6 +112,23 @@ def test_a_server_that_is_not_there_is_unavailable(tmp_path):
     with pytest.raises(UnavailableError, match="nothing was changed") as refused:
         site.driver()
     assert "sesame" not in str(refused.value)
+
+
+def test_a_certificate_that_is_not_there_is_told_and_is_no_server_that_is_down(tmp_path):
+    site = Site.of(f"mysql://u:sesame@127.0.0.1:1/d?ssl_ca={tmp_path}/nowhere.pem", tmp_path, way="prepared")
+    with pytest.raises(SinkError, match="a file for TLS cannot be used") as refused:
+        site.driver()
+    assert "ssl_ca" in refused.value.hint
+
+
+def test_a_server_that_cannot_prove_who_it_is_is_no_server_that_is_down():
+    """The library gives both the same number."""
+    error = DriverError(2003, "Can't connect to MySQL server on 'db' (certificate verify failed)")
+    error.original_exception = ssl.SSLCertVerificationError("certificate verify failed")
+    address = Address.parse("mysql://u:sesame@db/d?ssl_ca=ca.pem")
+    with pytest.raises(SinkError, match="certificate verify failed") as refused, told("somebody", address):
+        raise error
+    assert "the certificate is of that host" in refused.value.hint
 
 
 def test_a_line_that_broke_off_is_not_used_again(mysql_url, mysql_server):
