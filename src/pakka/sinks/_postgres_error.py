@@ -38,8 +38,9 @@ _PASSING: dict[type[psycopg.Error], str] = {
     errors.QueryCanceled: "run again; a time-out of the server, or an administrator, has ended the statement",
     errors.DiskFull: "make room on the server's disk, then run again",
     errors.TooManyConnections: "raise `max_connections`, or let the pipeline have fewer `slots`",
-    errors.ConfigurationLimitExceeded: "raise `max_prepared_transactions`, let the pipeline have fewer `slots`, or use `way: spooled`",
-    errors.OutOfMemory: "raise `max_locks_per_transaction` or the server's memory, or let the pipeline have fewer `slots`",
+    # What the server says too when all its prepared transactions are taken.
+    errors.OutOfMemory: "raise `max_prepared_transactions`, `max_locks_per_transaction` or the server's memory, whichever it names; or "
+    "let the pipeline have fewer `slots`, or use `way: spooled`",
 }
 
 

@@ -131,6 +131,7 @@ def test_a_server_without_room_for_another_prepared_transaction_aborts_the_epoch
     site.foreign = base.prepare_foreign(tuple(f"job-{n}" for n in range(limit - 2)))
     child = site.run(code=1)
     assert "maximum number of prepared transactions reached" in child.said
+    assert "raise `max_prepared_transactions`" in child.said
     site.check_whole_epochs()
     assert site.judge.in_doubt() == []
     base.end_prepared("ROLLBACK", site.foreign)
