@@ -11,9 +11,9 @@ import pyarrow as pa
 from bench.sql import TABLE
 from pakka.model.id import Binding
 from pakka.postgres_line import Address
+from pakka.sinks._postgres_clerk import BEGIN
 from pakka.sinks._postgres_column import Fit, Place, Target, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
-from pakka.sinks._postgres_desk import BEGIN
 from pakka.sinks._postgres_writer import lines_to
 
 

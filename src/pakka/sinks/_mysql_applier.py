@@ -11,10 +11,10 @@ import pyarrow as pa
 from pakka.errors import UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.sinks._columns import Place
+from pakka.sinks._mysql_clerk import MysqlClerk, fence_of, forget, look
 from pakka.sinks._mysql_column import Column, Table, check_engine, fold, quoted, read_table
-from pakka.sinks._mysql_desk import MysqlDesk, fence_of, forget, look
 from pakka.sinks._mysql_error import told
-from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, Lines, text_of
+from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, lines_of, text_of
 from pakka.sinks._mysql_load import Loader, Server
 from pakka.sinks._sql_applier import SqlApplier
 from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS
@@ -36,9 +36,9 @@ class MysqlApplier(SqlApplier[Line]):
     def __init__(self, sink: MysqlSink, binding: Binding) -> None:
         self.sink = sink
         self.place = Place(binding, str(sink.address), str(sink.where))
-        self.lines = Lines(sink.address, BULK_ANSWER_S)
-        self.desk: MysqlDesk
-        super().__init__(binding, sink.open_desk(binding))
+        self.lines = lines_of(sink.address, BULK_ANSWER_S)
+        self.clerk: MysqlClerk
+        super().__init__(binding, sink.open_clerk(binding))
 
     def open_load(self, line: Line, schema: pa.Schema) -> _Load:
         return _Load(self, line, schema)
@@ -56,7 +56,7 @@ class MysqlApplier(SqlApplier[Line]):
 
     def _enter(self, line: Line, token: Token) -> bool:
         """Fence and epoch are looked at under the lock of the fence row: nobody can change either before our COMMIT."""
-        names = self.desk.names
+        names = self.clerk.names
         fence = fence_of(line, names, self.key, "FOR UPDATE")
         page = look(line, names, self.key, None)
         if fence != token.fence or token.epoch <= page.newest:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from pymysql.protocol import LoadLocalPacketWrapper, OKPacketWrapper
 
 from pakka.errors import ConfigError
 from pakka.model.id import nearest
+from pakka.sinks._lines import Lines
 
 DriverError = pymysql.MySQLError
 ANSWER_S = 60.0
@@ -217,44 +217,9 @@ class Line:
         return _Guarded(self)
 
 
-class Lines:
-    """Connections to one database that are used again. Threads lend them; one that has seen an error is not kept."""
-
-    def __init__(self, address: Address, answer_s: float = ANSWER_S) -> None:
-        self.address = address
-        self.answer_s = answer_s
-        self._idle: list[Line] = []
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    @contextmanager
-    def lend(self) -> Iterator[Line]:
-        line = self.take()
-        try:
-            yield line
-        except BaseException:
-            line.close()
-            raise
-        self.give_back(line)
-
-    def take(self) -> Line:
-        """A line that the caller gives back or closes."""
-        with self._lock:
-            line = self._idle.pop() if self._idle else None
-        return line if line is not None and line.is_alive() else Line(self.address, self.answer_s)
-
-    def give_back(self, line: Line) -> None:
-        with self._lock:
-            if not self._is_closed and line.is_open:
-                self._idle.append(line)
-                return
-        line.close()
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle, self._is_closed = self._idle, [], True
-        for line in idle:
-            line.close()
+def lines_of(address: Address, answer_s: float = ANSWER_S) -> Lines[Line]:
+    """Connections to this database."""
+    return Lines(lambda: Line(address, answer_s), lambda line: line.is_alive())
 
 
 class StrangeServer(pymysql.Error):  # type: ignore[misc]

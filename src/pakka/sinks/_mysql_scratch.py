@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from pakka.contract.audit import AUDIT_ID, audit_pipeline
 from pakka.errors import SinkError
 from pakka.sinks._columns import Place
+from pakka.sinks._mysql_clerk import UNKNOWN_XID, listed, xid
 from pakka.sinks._mysql_column import Target, check_engine, quoted, read_table
-from pakka.sinks._mysql_desk import UNKNOWN_XID, listed, xid
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_line import DriverError, Line, code_of
 from pakka.sinks._scratch import SCRATCH

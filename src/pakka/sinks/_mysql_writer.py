@@ -15,8 +15,8 @@ from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.sinks._columns import Place
+from pakka.sinks._mysql_clerk import DUPLICATE, MysqlClerk, fence_of, ident_of, listed, slot_of, xid
 from pakka.sinks._mysql_column import Table, read_table
-from pakka.sinks._mysql_desk import DUPLICATE, MysqlDesk, fence_of, ident_of, listed, slot_of, xid
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_fit import Fit
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, code_of
@@ -41,7 +41,7 @@ class MysqlWriter:
         self.slot = slot
         self.place = Place(binding, str(sink.address), str(sink.where))
         self.ident = ident_of(slot, sink.where.schema)
-        self.desk = MysqlDesk(sink.address, sink.where, binding)
+        self.clerk = MysqlClerk(sink.address, sink.where, binding)
         self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
         self.rows = 0
         self._is_sent = False
@@ -74,7 +74,7 @@ class MysqlWriter:
             reach("task.sql.prepared", self.slot.epoch)
         self._line = None
         line.close()
-        self.desk.close()
+        self.clerk.close()
         return Prepared(self.slot, self.rows, checksum, {"id": self.ident})
 
     def discard(self) -> None:
@@ -83,9 +83,9 @@ class MysqlWriter:
             line.close()  # which rolls back, up to XA PREPARE
         try:
             if self._is_sent:
-                self.desk.roll_back(self.ident)
+                self.clerk.roll_back(self.ident)
         finally:
-            self.desk.close()
+            self.clerk.close()
         self._is_sent = False
 
     @property
@@ -101,7 +101,7 @@ class MysqlWriter:
     def _begin(self, schema: pa.Schema) -> tuple[Fit, Loader]:
         """Everything that can be refused is refused here, before the first row."""
         line = self._open_line
-        self._check_fence(fence_of(line, self.desk.names, self.key))
+        self._check_fence(fence_of(line, self.clerk.names, self.key))
         server = Server.of(line)
         table = make_ready(line, self.place, self.sink, schema, server)
         self._is_visible = self._has_committed_attempt(line)
@@ -128,7 +128,7 @@ class MysqlWriter:
         compares them with what the ledger holds.
         """
         found = line.ask(
-            f"SELECT fence, attempt FROM {self.desk.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s "
+            f"SELECT fence, attempt FROM {self.clerk.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s "
             "AND epoch = %(epoch)s AND slot = %(slot)s",
             {**self.key, "epoch": self.slot.epoch, "slot": self.slot.number},
         )
@@ -146,15 +146,15 @@ class MysqlWriter:
         for ident in listed(line):
             slot = slot_of(ident, self.binding, self.sink.where.schema)
             if slot is not None and (slot.epoch, slot.fence, slot.number) == mine and slot != self.slot:
-                self.desk.roll_back(ident)
+                self.clerk.roll_back(ident)
 
     def _enter(self, line: Line, checksum: str) -> None:
         """The fence under a lock, and the ledger row that the rows come into sight with; its own lock stays until the end."""
         line.do(f"SET SESSION wait_timeout = {_LEAVE_S}")
-        self._check_fence(fence_of(line, self.desk.names, self.key, "LOCK IN SHARE MODE"))
+        self._check_fence(fence_of(line, self.clerk.names, self.key, "LOCK IN SHARE MODE"))
         try:
             line.do(
-                f"INSERT INTO {self.desk.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum) "
+                f"INSERT INTO {self.clerk.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
                 (
                     *self.key.values(),

@@ -14,9 +14,9 @@ from psycopg import errors
 from pakka.errors import SinkError, UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.postgres_line import BULK, Line
+from pakka.sinks._postgres_clerk import BEGIN, PostgresClerk, fence_of, look
 from pakka.sinks._postgres_column import Fit, Place, quoted, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
-from pakka.sinks._postgres_desk import BEGIN, PostgresDesk, fence_of, look
 from pakka.sinks._postgres_error import reason_of, told
 from pakka.sinks._postgres_table import make_ready
 from pakka.sinks._sql_applier import OPERATIONS, SqlApplier
@@ -39,8 +39,8 @@ class PostgresApplier(SqlApplier[Line]):
     def __init__(self, sink: PostgresSink, binding: Binding) -> None:
         self.sink = sink
         self.place = Place(binding, str(sink.address), str(sink.where))
-        self.desk: PostgresDesk
-        super().__init__(binding, sink.open_desk(binding))
+        self.clerk: PostgresClerk
+        super().__init__(binding, sink.open_clerk(binding))
 
     def open_load(self, line: Line, schema: pa.Schema) -> _Load:
         return _Load(self, line, schema)
@@ -55,7 +55,7 @@ class PostgresApplier(SqlApplier[Line]):
 
     def _enter(self, line: Line, token: Token) -> bool:
         """Fence and epoch are looked at under the lock of the fence row: nobody can change either before our COMMIT."""
-        names = self.desk.names
+        names = self.clerk.names
         fence = fence_of(line, names, self.key, "FOR UPDATE")
         page = look(line, names, self.key, None)
         if fence != token.fence or token.epoch <= page.newest:
@@ -74,7 +74,7 @@ class PostgresApplier(SqlApplier[Line]):
     @contextmanager
     def _transaction(self) -> Iterator[Line]:
         with told(self.binding, self.sink.address):
-            line = self.desk.lines.take()
+            line = self.clerk.lines.take()
         try:
             with told(self.binding, self.sink.address):
                 with line.within():
@@ -84,7 +84,7 @@ class PostgresApplier(SqlApplier[Line]):
         except BaseException:
             line.close()  # which rolls back, if it is not too late
             raise
-        self.desk.lines.give_back(line)
+        self.clerk.lines.give_back(line)
 
     def _commit(self, line: Line) -> None:
         try:

@@ -16,9 +16,10 @@ from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.postgres_line import BULK, Address, Line
+from pakka.sinks._lines import Lines
+from pakka.sinks._postgres_clerk import BEGIN, Names, PostgresClerk, fence_of, lines_of, place_of
 from pakka.sinks._postgres_column import Fit, Place, Table, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
-from pakka.sinks._postgres_desk import BEGIN, Lines, Names, PostgresDesk, fence_of, place_of
 from pakka.sinks._postgres_error import told
 from pakka.sinks._postgres_table import make_ready
 
@@ -32,12 +33,12 @@ _FOR_EVER_S = 0
 
 _HAS_UNIQUE = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = %s AND (indisunique OR indisexclusion))"
 
-_lines: dict[tuple[int, str], Lines] = {}
+_lines: dict[tuple[int, str], Lines[Line]] = {}
 
 
-def lines_to(address: Address, url: str) -> Lines:
+def lines_to(address: Address, url: str) -> Lines[Line]:
     """Connections that tasks of one process use one after another. A forked process has none of its parent's."""
-    return _lines.setdefault((os.getpid(), url), Lines(address))
+    return _lines.setdefault((os.getpid(), url), lines_of(address))
 
 
 class PostgresWriter:
@@ -83,11 +84,11 @@ class PostgresWriter:
     def discard(self) -> None:
         self._let_go()
         if self._is_sent:
-            desk = PostgresDesk(self.sink.address, self.sink.where, self.binding)
+            clerk = PostgresClerk(self.sink.address, self.sink.where, self.binding)
             try:
-                desk.roll_back(self.ident)
+                clerk.roll_back(self.ident)
             finally:
-                desk.close()
+                clerk.close()
             self._is_sent = False
 
     def _let_go(self) -> None:

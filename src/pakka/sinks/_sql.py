@@ -12,7 +12,7 @@ from pakka.contract.sink import Committer, Sink, Writer
 from pakka.errors import ConfigError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
-from pakka.sinks._two_phase import Desk, TwoPhaseCommitter
+from pakka.sinks._two_phase import Clerk, TwoPhaseCommitter
 from pakka.sinks.spooled import SpooledSink
 
 
@@ -91,7 +91,7 @@ class SqlSink(SpooledSink):
         """A writer that ends in a prepared transaction."""
 
     @abstractmethod
-    def open_desk(self, binding: Binding) -> Desk:
+    def open_clerk(self, binding: Binding) -> Clerk:
         """Fence, ledger and prepared transactions on the server."""
 
     @property
@@ -126,5 +126,5 @@ class SqlSink(SpooledSink):
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         if self.is_prepared:
-            return TwoPhaseCommitter(binding, fence, self.open_desk(binding))
+            return TwoPhaseCommitter(binding, fence, self.open_clerk(binding))
         return super().open_committer(binding, fence)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pakka.errors import SinkError, UnavailableError
 from pakka.model.id import Binding
-from pakka.sinks._two_phase import HEADER, Desk, Page
+from pakka.sinks._two_phase import HEADER, Clerk, Page
 from pakka.sinks.spooled import Applier
 
 OPERATIONS = ("insert", "update", "delete")
@@ -31,11 +31,11 @@ class Load(Protocol):
 
 
 class SqlApplier(Applier, Generic[Connection]):
-    """Asks a desk for fence and ledger; what is left to each server is the transaction itself."""
+    """Asks a clerk for fence and ledger; what is left to each server is the transaction itself."""
 
-    def __init__(self, binding: Binding, desk: Desk) -> None:
+    def __init__(self, binding: Binding, clerk: Clerk) -> None:
         self.binding = binding
-        self.desk = desk
+        self.clerk = clerk
         self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
 
     @abstractmethod
@@ -43,13 +43,13 @@ class SqlApplier(Applier, Generic[Connection]):
         """Begin to take rows of this schema, in the open transaction."""
 
     def ledger(self) -> tuple[int, str]:
-        page = self.desk.look(None)
+        page = self.clerk.look(None)
         return page.fence, self._entry_of(page)
 
     def raise_fence(self, fence: int) -> None:
-        if self.desk.raise_fence(fence):
+        if self.clerk.raise_fence(fence):
             return
-        waiting = [slot for slot, _ in self.desk.listed()]
+        waiting = [slot for slot, _ in self.clerk.listed()]
         if waiting:
             raise SinkError(
                 f"{self.binding}: epoch {waiting[0].epoch} was prepared the `prepared` way and is not settled, and this run's is "
@@ -62,7 +62,7 @@ class SqlApplier(Applier, Generic[Connection]):
         )
 
     def close(self) -> None:
-        self.desk.close()
+        self.clerk.close()
 
     def load(self, line: Connection, batches: Iterator[pa.RecordBatch]) -> None:
         """Every batch, whatever becomes of the schema on the way."""

@@ -8,7 +8,7 @@ shared lock, and has prepared it. So three things hold whatever happens here:
 - a slot's rows and its ledger row become visible together, so the ledger is the one witness of what is committed. That a
   server does not know an id any more proves nothing: it may be committed, and it may be rolled back by somebody.
 
-A database is asked through a `Desk`: one statement or one transaction each.
+A database is asked through a `Clerk`: one statement or one transaction each.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def header_of(epoch: Epoch, *, is_whole: bool) -> str:
     return json.dumps({"v": 1, "epoch": epoch.to_json(), "is_whole": is_whole}, separators=(",", ":"))
 
 
-class Desk(ABC):
+class Clerk(ABC):
     """A database, asked one thing at a time. Several threads ask at once.
 
     What it raises: `UnavailableError` if nothing can have been done, `SinkError` if the server says no,
@@ -136,13 +136,13 @@ class Desk(ABC):
 class TwoPhaseCommitter:
     """Settles prepared transactions by the ledger, for one sink of one pipeline under one fence."""
 
-    def __init__(self, binding: Binding, fence: int, desk: Desk) -> None:
+    def __init__(self, binding: Binding, fence: int, clerk: Clerk) -> None:
         self.binding = binding
         self.fence = fence
-        self.desk = desk
+        self.clerk = clerk
 
     def ledger(self) -> Ledger:
-        page = self.desk.look(None)
+        page = self.clerk.look(None)
         epoch = page.epoch
         if epoch is None:
             return Ledger(page.fence, None)
@@ -150,8 +150,8 @@ class TwoPhaseCommitter:
         return Ledger(page.fence, Entry(epoch, page.rows, page.checksum, None if page.is_whole else slots))
 
     def raise_fence(self) -> bool:
-        is_raised = self.desk.raise_fence(self.fence)
-        self._check_fence(self.desk.look(None))
+        is_raised = self.clerk.raise_fence(self.fence)
+        self._check_fence(self.clerk.look(None))
         return is_raised
 
     def commit(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Sequence[Outcome]:
@@ -172,9 +172,9 @@ class TwoPhaseCommitter:
         return COMMITTED if self._write_header(epoch, is_whole=True) else self._overtaken(epoch)
 
     def abort(self, prepared: Sequence[Prepared]) -> None:
-        self._check_fence(self.desk.look(None))
+        self._check_fence(self.clerk.look(None))
         for record in prepared:
-            answer = self.desk.roll_back(self._ident(record))
+            answer = self.clerk.roll_back(self._ident(record))
             if answer is Answer.BUSY:
                 raise UnavailableError(
                     f"{self.binding}: `{record.slot}` is prepared and somebody else is at it; it was not aborted",
@@ -184,13 +184,13 @@ class TwoPhaseCommitter:
                 self._check_not_committed(record.slot)
 
     def pending(self) -> Sequence[Prepared]:
-        return [Prepared(slot, 0, add_checksums(()), {"id": ident}) for slot, ident in self.desk.listed()]
+        return [Prepared(slot, 0, add_checksums(()), {"id": ident}) for slot, ident in self.clerk.listed()]
 
     def in_doubt(self) -> Sequence[Doubt]:
-        return self.desk.in_doubt()
+        return self.clerk.in_doubt()
 
     def close(self) -> None:
-        self.desk.close()
+        self.clerk.close()
 
     def _commit(self, epoch: Epoch, record: Prepared, page: Page) -> Outcome:
         number = record.slot.number
@@ -199,7 +199,7 @@ class TwoPhaseCommitter:
         ident = self._ident(record)
         reach("commit.apply", epoch.number)
         try:
-            answer = self.desk.commit(ident)
+            answer = self.clerk.commit(ident)
             if answer is Answer.DONE:
                 reach("commit.applied", epoch.number)
                 return COMMITTED
@@ -217,7 +217,7 @@ class TwoPhaseCommitter:
         )
 
     def _page(self, epoch: Epoch) -> Page:
-        page = self.desk.look(epoch.number)
+        page = self.clerk.look(epoch.number)
         self._check_fence(page)
         held = page.epoch
         if held is not None and held != epoch:
@@ -231,11 +231,11 @@ class TwoPhaseCommitter:
     def _write_header(self, epoch: Epoch, *, is_whole: bool) -> bool:
         header = header_of(epoch, is_whole=is_whole)
         keep = epoch.number - LEDGER_EPOCHS
-        return self.desk.write_header(self.fence, epoch.number, header, keep=keep)
+        return self.clerk.write_header(self.fence, epoch.number, header, keep=keep)
 
     def _overtaken(self, epoch: Epoch) -> Outcome:
         """The header was refused inside the server's transaction: a newer driver has come since the look at the fence."""
-        self._check_fence(self.desk.look(None))
+        self._check_fence(self.clerk.look(None))
         return Outcome.retry(f"epoch {epoch.number} was not entered")
 
     def _check_fence(self, page: Page) -> None:
@@ -244,7 +244,7 @@ class TwoPhaseCommitter:
 
     def _check_not_committed(self, slot: Slot) -> None:
         """What is gone was aborted before, or is visible. To call the second one aborted would be a lie."""
-        page = self.desk.look(slot.epoch)
+        page = self.clerk.look(slot.epoch)
         share = page.shares.get(slot.number)
         is_held = share is not None and (share.fence, share.attempt) == (slot.fence, slot.attempt)
         if is_held or slot.epoch <= page.newest - LEDGER_EPOCHS:

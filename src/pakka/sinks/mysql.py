@@ -20,8 +20,8 @@ from pakka.contract.audit import Probe, Scratch
 from pakka.model.id import Binding, Slot
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_applier import MysqlApplier
+from pakka.sinks._mysql_clerk import MysqlClerk
 from pakka.sinks._mysql_column import Target
-from pakka.sinks._mysql_desk import MysqlDesk
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_line import Address, DriverError, Line, code_of, text_of
 from pakka.sinks._mysql_load import Server
@@ -59,8 +59,8 @@ class MysqlSink(SqlSink):
     def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> MysqlWriter:
         return MysqlWriter(self, binding, slot, schema)
 
-    def open_desk(self, binding: Binding) -> MysqlDesk:
-        return MysqlDesk(self.address, self.where, binding)
+    def open_clerk(self, binding: Binding) -> MysqlClerk:
+        return MysqlClerk(self.address, self.where, binding)
 
     def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
         """Rows are checked against the table, and spooled as the text that it takes: less is left for the driver to do."""

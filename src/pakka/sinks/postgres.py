@@ -19,8 +19,8 @@ from pakka.contract.audit import Probe, Scratch
 from pakka.model.id import Binding, Slot
 from pakka.postgres_line import Address, Line
 from pakka.sinks._postgres_applier import PostgresApplier, check_target, deletes_in
+from pakka.sinks._postgres_clerk import BEGIN, PostgresClerk
 from pakka.sinks._postgres_column import Place, Target
-from pakka.sinks._postgres_desk import BEGIN, PostgresDesk
 from pakka.sinks._postgres_error import told
 from pakka.sinks._postgres_probes import Subject, postgres_probes
 from pakka.sinks._postgres_writer import PostgresWriter, lines_to
@@ -53,8 +53,8 @@ class PostgresSink(SqlSink):
     def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> PostgresWriter:
         return PostgresWriter(self, binding, slot, schema)
 
-    def open_desk(self, binding: Binding) -> PostgresDesk:
-        return PostgresDesk(self.address, self.where, binding)
+    def open_clerk(self, binding: Binding) -> PostgresClerk:
+        return PostgresClerk(self.address, self.where, binding)
 
     def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
         """Rows are checked against the table as it is, and spooled as they are: it may change before they are applied."""

@@ -10,7 +10,7 @@ from pakka.model.epoch import Epoch
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import COMMITTED, Kind, Outcome
 from pakka.model.prepared import Prepared
-from pakka.sinks._postgres_desk import PostgresDesk
+from pakka.sinks._postgres_clerk import PostgresClerk
 from pakka.sinks._postgres_writer import PostgresWriter
 from pakka.sinks._two_phase import Page, TwoPhaseCommitter
 from pakka.sinks.postgres import PostgresSink
@@ -74,7 +74,7 @@ class Twin(PostgresSink):
         return self.writer(self, binding, slot, schema)
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
-        return self.committer(binding, fence, PostgresDesk(self.address, self.where, binding))
+        return self.committer(binding, fence, PostgresClerk(self.address, self.where, binding))
 
 
 def _of(site: Path, **parts: type) -> dict[str, Sink]:

@@ -9,8 +9,8 @@ import pytest
 from pakka.errors import ConfigError, FencedError, SinkError, UnavailableError
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import COMMITTED, Kind
-from pakka.sinks import _mysql_desk, _mysql_line
-from pakka.sinks._mysql_desk import ident_of, slot_of
+from pakka.sinks import _mysql_clerk, _mysql_line
+from pakka.sinks._mysql_clerk import ident_of, slot_of
 from pakka.sinks.mysql import MysqlSink
 from tests.fixtures.mysql import PASSWORD, connect, database_of, query
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
@@ -116,7 +116,7 @@ def test_a_branch_whose_writer_is_still_there_is_asked_for_again_and_not_called_
     if "MariaDB" not in site.ask("SELECT version()")[0][0]:
         pytest.skip("this server lets others end a branch whose writer is connected")
     record = site.prepare(site.slot(0), rows(id=[1]))
-    monkeypatch.setattr(_mysql_desk, "_LET_GO_S", 0.1)
+    monkeypatch.setattr(_mysql_clerk, "_LET_GO_S", 0.1)
     (outcome,) = driver.commit(epoch(0), [record])
     assert outcome.kind is Kind.RETRY
     with pytest.raises(UnavailableError, match="somebody else is at it"):
@@ -332,7 +332,7 @@ def test_a_statement_killed_by_an_administrator_fails_the_slot_and_leaves_nothin
 def test_a_frozen_server_does_not_keep_the_driver_for_ever(site, mysql_server, monkeypatch):
     monkeypatch.setattr(_mysql_line, "ANSWER_S", 1.0)
     driver = site.sink.open_committer(site.binding, 1)
-    driver.desk.lines.answer_s = 1.0
+    driver.clerk.lines.answer_s = 1.0
     assert driver.raise_fence()
     mysql_server.signal(signal.SIGSTOP)
     try:

@@ -132,7 +132,7 @@ def test_a_server_that_cannot_prove_who_it_is_is_no_server_that_is_down():
 
 
 def test_a_line_that_broke_off_is_not_used_again(mysql_url, mysql_server):
-    lines = _mysql_line.Lines(Address.parse(mysql_url))
+    lines = _mysql_line.lines_of(Address.parse(mysql_url))
     with lines.lend() as line:
         assert line.ask("SELECT 1") == [(1,)]
     mysql_server.kill()

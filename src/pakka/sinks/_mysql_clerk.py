@@ -20,8 +20,8 @@ from pakka.model.id import Binding, Slot
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_column import Target, check_engine, read_table
 from pakka.sinks._mysql_error import told
-from pakka.sinks._mysql_line import Address, DriverError, Line, Lines, code_of, text_of
-from pakka.sinks._two_phase import HEADER, Answer, Desk, Page, Share
+from pakka.sinks._mysql_line import Address, DriverError, Line, code_of, lines_of, text_of
+from pakka.sinks._two_phase import HEADER, Answer, Clerk, Page, Share
 
 _PART_BYTES = 64
 _RAISE_WAIT_S = 1
@@ -120,7 +120,7 @@ class Names:
         """
 
 
-class MysqlDesk(Desk):
+class MysqlClerk(Clerk):
     """One sink's fence, ledger and prepared branches in one database."""
 
     def __init__(self, address: Address, target: Target, binding: Binding) -> None:
@@ -128,7 +128,7 @@ class MysqlDesk(Desk):
         self.target = target
         self.names = Names(target)
         self.binding = binding
-        self.lines = Lines(address)
+        self.lines = lines_of(address)
         self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
 
     def look(self, epoch: int | None) -> Page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from pakka.contract.doubt import Doubt
 from pakka.errors import SinkError, UnknownOutcomeError
 from pakka.model.id import Binding, Slot
 from pakka.postgres_line import Address, Line
+from pakka.sinks._lines import Lines
 from pakka.sinks._postgres_column import Target, quoted
 from pakka.sinks._postgres_doubt import in_doubt
 from pakka.sinks._postgres_error import reason_of, told
-from pakka.sinks._two_phase import HEADER, Answer, Desk, Page, Share
+from pakka.sinks._two_phase import HEADER, Answer, Clerk, Page, Share
 
 _RAISE_WAIT_MS = 1000
 """How long raising the fence waits for what is prepared. Settling it is recovery's to do, and it asks again."""
@@ -83,53 +83,19 @@ class Names:
         """
 
 
-class Lines:
-    """Connections to one database that are used again. Threads lend them; one that has seen an error is not kept."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self._idle: list[Line] = []
-        self._lock = threading.Lock()
-        self._is_closed = False
-
-    @contextmanager
-    def lend(self) -> Iterator[Line]:
-        line = self.take()
-        try:
-            yield line
-        except BaseException:
-            line.close()
-            raise
-        self.give_back(line)
-
-    def take(self) -> Line:
-        """A line that the caller gives back or closes."""
-        with self._lock:
-            line = self._idle.pop() if self._idle else None
-        return line if line is not None and line.is_open else Line(self.address)
-
-    def give_back(self, line: Line) -> None:
-        with self._lock:
-            if not self._is_closed and line.is_open:
-                self._idle.append(line)
-                return
-        line.close()
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle, self._is_closed = self._idle, [], True
-        for line in idle:
-            line.close()
+def lines_of(address: Address) -> Lines[Line]:
+    """Connections to this database."""
+    return Lines(lambda: Line(address), lambda line: line.is_open)
 
 
-class PostgresDesk(Desk):
+class PostgresClerk(Clerk):
     """One sink's fence, ledger and prepared transactions in one database."""
 
     def __init__(self, address: Address, target: Target, binding: Binding) -> None:
         self.address = address
         self.names = Names(target)
         self.binding = binding
-        self.lines = Lines(address)
+        self.lines = lines_of(address)
         self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
 
     def look(self, epoch: int | None) -> Page:
@@ -147,7 +113,7 @@ class PostgresDesk(Desk):
 
     def _raise(self, fence: int) -> bool:
         try:
-            with told_but(NO_TABLES, errors.LockNotAvailable, desk=self), self.transaction(_RAISE_WAIT_MS) as line:
+            with told_but(NO_TABLES, errors.LockNotAvailable, clerk=self), self.transaction(_RAISE_WAIT_MS) as line:
                 line.ask(
                     f"INSERT INTO {self.names.fence} AS f VALUES (%(pipeline)s, %(sink)s, %(fence)s) ON CONFLICT (pipeline, sink) "
                     "DO UPDATE SET fence = excluded.fence WHERE f.fence < excluded.fence",
@@ -249,11 +215,11 @@ class PostgresDesk(Desk):
 
 
 @contextmanager
-def told_but(*passed: type[Exception] | tuple[type[Exception], ...], desk: PostgresDesk) -> Iterator[None]:
+def told_but(*passed: type[Exception] | tuple[type[Exception], ...], clerk: PostgresClerk) -> Iterator[None]:
     """`told`, but for errors that the caller knows what to do about."""
     kinds = tuple(k for p in passed for k in (p if isinstance(p, tuple) else (p,)))
     held: Exception | None = None
-    with told(desk.binding, desk.address):
+    with told(clerk.binding, clerk.address):
         try:
             yield
         except kinds as error:
