@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pakka.errors import UnknownOutcomeError
 from pakka.model.id import Binding
+from pakka.sinks import _mysql_clerk
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_clerk import MysqlClerk, fence_of, forget, look
 from pakka.sinks._mysql_column import Column, Table, check_engine, fold, quoted, read_table
@@ -81,7 +82,7 @@ class MysqlApplier(SqlApplier[Line]):
             line = self.lines.take()
         try:
             with told(self.binding, self.sink.address):
-                line.do(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT_S}")
+                line.do(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT_S}, wait_timeout = {_mysql_clerk.IDLE_S}")
                 line.do("START TRANSACTION")
                 yield line
             self._commit(line)

@@ -29,6 +29,8 @@ _RAISE_WAIT_S = 1
 _LET_GO_S = 8.0
 """How long to wait for a writer's connection, which MariaDB needs gone before anybody else may end its branch."""
 _POLL_S = 0.005
+IDLE_S = 60
+"""A driver that is frozen inside a transaction keeps the next one waiting for the fence: the server shows it out after this."""
 _GTRID = re.compile(r"pakka\.([0-9a-f]{20})\.(\d+)\.(\d+)")
 _BQUAL = re.compile(r"(\d+)\.(\d+)\.([0-9a-f]{12})\.[A-Za-z0-9_.-]*")
 NO_TABLE, LOCK_WAIT, UNKNOWN_XID, ROLLED_BACK, DUPLICATE = 1146, 1205, 1397, 1402, 1062
@@ -267,7 +269,7 @@ class MysqlClerk(Clerk):
     def transaction(self, lock_s: int | None = None) -> Iterator[Line]:
         """A transaction that is rolled back, with its connection, by anything that is raised inside."""
         with self.lines.lend() as line:
-            line.do(f"SET SESSION innodb_lock_wait_timeout = {lock_s or 10}")
+            line.do(f"SET SESSION innodb_lock_wait_timeout = {lock_s or 10}, wait_timeout = {IDLE_S}")
             line.do("START TRANSACTION")
             yield line
             line.do("COMMIT")

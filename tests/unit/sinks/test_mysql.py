@@ -3,6 +3,7 @@
 import pickle
 import signal
 import threading
+import time
 
 import pytest
 
@@ -360,3 +361,46 @@ def test_a_user_with_rights_on_its_own_database_is_enough(mysql_url, mysql_serve
     finally:
         with mysql_server.admin() as db:
             db.cursor().execute("DROP USER plain")
+
+
+def test_a_driver_that_stands_still_in_its_transaction_is_shown_out_and_the_next_one_goes_on(site, monkeypatch):
+    monkeypatch.setattr(_mysql_clerk, "IDLE_S", 1)
+    spooled = site.but(way="spooled")
+    old = spooled.driver(1)
+    record = spooled.prepare(spooled.slot(0), rows(id=[1]))
+    taken = old.applier.load
+    frozen, woken = threading.Event(), threading.Event()
+
+    def stand_still(line, batches):
+        frozen.set()
+        woken.wait(timeout=30)
+        taken(line, batches)
+
+    monkeypatch.setattr(old.applier, "load", stand_still)
+    fenced = []
+
+    def commit_late():
+        with pytest.raises(FencedError) as raised:
+            spooled.commit(old, 0, [record])
+        fenced.append(raised.value)
+
+    thread = threading.Thread(target=commit_late)
+    thread.start()
+    try:
+        assert frozen.wait(timeout=30)
+        give_up = time.monotonic() + 30
+        new = spooled.sink.open_committer(spooled.binding, 2)
+        while time.monotonic() < give_up:
+            try:
+                assert new.raise_fence()
+                break
+            except UnavailableError:
+                time.sleep(0.1)
+    finally:
+        woken.set()
+        thread.join()
+    assert fenced
+    assert spooled.commit(new, 0, [record]) == COMMITTED
+    assert spooled.ask("SELECT id FROM refund") == [(1,)]
+    old.close()
+    new.close()
