@@ -110,7 +110,7 @@ class Driver:
         if isinstance(self.committer, EpochCommit):
             outcome = self.committer.commit_epoch(epoch, records)
         elif isinstance(self.committer, EpochEntry):
-            entered = self.committer.enter(epoch)
+            entered = self.committer.enter_epoch(epoch)
             return outcome if entered.is_final else entered
         return outcome
 

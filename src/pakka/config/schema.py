@@ -7,6 +7,7 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -53,10 +54,13 @@ def _options(role: Role, name: str, defs: dict[str, Any]) -> dict[str, Any]:
         return {"type": ["object", "null"], "description": f"{error.message}; {error.hint}"}
     schema = TypeAdapter(kind).json_schema(ref_template="#/$defs/{model}")
     defs.update(schema.pop("$defs", {}))
+    for field in fields(kind):
+        if not field.init:
+            del schema["properties"][field.name]
     told = _docstrings(kind)
-    for field, entry in schema["properties"].items():
-        if field in told:
-            entry["description"] = told[field]
+    for option, entry in schema["properties"].items():
+        if option in told:
+            entry["description"] = told[option]
     is_bare = not schema.get("required")
     return {**schema, "type": ["object", "null"] if is_bare else "object", "additionalProperties": False}
 

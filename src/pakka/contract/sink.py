@@ -124,7 +124,7 @@ class EpochCommit(Protocol):
 class EpochEntry(Protocol):
     """The power to enter an epoch in the ledger once all its slots are visible. For sinks that commit slot by slot."""
 
-    def enter(self, epoch: Epoch) -> Outcome:
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
         """Every slot of this epoch is visible, or it has none: from now on the ledger calls it whole."""
 
 

@@ -82,7 +82,7 @@ class Station:
             if outcome.kind is Kind.REFUSED:
                 return outcome, (), list(every)
         elif isinstance(self.committer, EpochEntry):
-            outcome = _answer(partial(self.committer.enter, epoch), lambda o: o)
+            outcome = _answer(partial(self.committer.enter_epoch, epoch), lambda o: o)
         return outcome, () if outcome.is_final else left, lost
 
     def _ask_slots(

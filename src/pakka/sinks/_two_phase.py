@@ -165,7 +165,7 @@ class TwoPhaseCommitter:
         # 3. Each slot on its own.
         return [self._commit(epoch, record, page) for record in prepared]
 
-    def enter(self, epoch: Epoch) -> Outcome:
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
         page = self._page(epoch)
         if page.newest > epoch.number or page.is_whole:
             return ALREADY_COMMITTED

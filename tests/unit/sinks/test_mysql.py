@@ -331,9 +331,8 @@ def test_a_statement_killed_by_an_administrator_fails_the_slot_and_leaves_nothin
 
 
 def test_a_frozen_server_does_not_keep_the_driver_for_ever(site, mysql_server, monkeypatch):
-    monkeypatch.setattr(_mysql_line, "ANSWER_S", 1.0)
     driver = site.sink.open_committer(site.binding, 1)
-    driver.clerk.lines.answer_s = 1.0
+    monkeypatch.setattr(driver.clerk.lines, "connect", lambda: _mysql_line.Line(site.sink.address, 1.0))
     assert driver.raise_fence()
     mysql_server.signal(signal.SIGSTOP)
     try:

@@ -76,7 +76,7 @@ def commit_epoch(committer: Committer, epoch: Epoch, prepared: Sequence[Prepared
         whole = committer
         outcome = told(lambda: whole.commit_epoch(epoch, prepared))
     elif isinstance(committer, EpochEntry):
-        entered = told(partial(committer.enter, epoch))
+        entered = told(partial(committer.enter_epoch, epoch))
         outcome = outcome if entered.is_final else entered
     if outcome is None:
         raise Broken("its committer has neither `commit` nor `commit_epoch`: nothing could ever become visible")
