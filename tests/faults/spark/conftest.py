@@ -13,8 +13,8 @@ from tests.faults.extent import IS_WHOLE, SEED, sample
 from tests.faults.spark.site import KILLED, Site
 
 HERE = Path(__file__).parent
-DRAWN = 2
-"""How many tests beside the core run in `make test`."""
+DRAWN = 1
+"""How many tests beside the core run in `make test`; another with every commit."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

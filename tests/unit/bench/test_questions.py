@@ -7,6 +7,7 @@ import pytest
 
 from bench import scratch, sql
 from bench.__main__ import QUESTIONS, ask, main
+from tests.faults.extent import sample
 from tests.fixtures import mysql, postgres
 
 WITH_SPARK = ["parquet", "overhead", "fanout"]
@@ -49,7 +50,7 @@ def test_question_is_answered_with_spark(question):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("question", WITH_SERVER)
+@pytest.mark.parametrize("question", sample(list(WITH_SERVER), 2))
 def test_question_is_answered_with_spark_and_a_server(question):
     need_server, jdbc = WITH_SERVER[question]
     need_server()
