@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from pakka.contract.doubt import Doubting
-from pakka.contract.sink import Committer, Entry, EpochCommit, Ledger, Sink, SlotCommit, Writer
+from pakka.contract.sink import Committer, Entry, EpochCommit, EpochEntry, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.testing.contract.table import Beside, case
-from pakka.testing.contract.trial import Driver, Trial, as_json, epoch_of, refunds
+from pakka.testing.contract.trial import Driver, Trial, as_json, commit_slot, epoch_of, refunds
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 
@@ -172,6 +172,39 @@ def ledger_tells_the_truth(trial: Trial) -> None:
     if isinstance(heir.committer, EpochCommit):
         heir.must_commit(2, [], "the commit of an epoch without slots")
         _expect_ledger(heir.committer.ledger(), 2, _entry(2, []), "after the commit of an epoch without slots")
+
+
+@case(Beside.HONESTY)
+def an_epoch_in_part_is_not_called_whole(trial: Trial) -> None:
+    """A sink that commits slot by slot says which ones it holds: a driver that has lost the decision adds only the others."""
+    driver = trial.driver(1)
+    committer = driver.committer
+    if not isinstance(committer, SlotCommit) or isinstance(committer, EpochCommit):
+        raise NotApplicable("it makes whole epochs visible, and never a part")
+    records, _ = driver.prepare(0)
+    first = records[0]
+    require(commit_slot(committer, epoch_of(0), first).is_final, "the commit of one slot of three is not final")
+    trial.restart()
+    _expect_part(trial.committer(2).ledger(), [first], "after the commit of one slot of three")
+    heir = trial.driver(2, (epoch_of(0), records))
+    heir.must_commit(0, records, "the commit of the others")
+    last = heir.committer.ledger().last
+    if not isinstance(heir.committer, EpochEntry):
+        require(last is not None and last.slots is not None, "it never learns that an epoch is whole, and calls one so")
+        return
+    require(
+        last is not None and last.slots is None, "every slot is visible and entered, and the epoch is not called whole"
+    )
+    heir.must_commit(1, [], "an epoch without slots")
+    last = heir.committer.ledger().last
+    is_entered = last is not None and last.epoch == epoch_of(1) and last.slots is None
+    require(is_entered, "an epoch without slots was entered, and the ledger does not know it")
+
+
+def _expect_part(ledger: Ledger, records: list[Prepared], when: str) -> None:
+    wanted = {p.slot.number: (p.rows, p.checksum) for p in records}
+    held = dict(ledger.last.slots or {}) if ledger.last is not None else {}
+    require(held == wanted, f"{when}, the ledger must tell slots {sorted(wanted)}, and tells {sorted(held) or 'none'}")
 
 
 def _entry(number: int, records: list[Prepared]) -> Entry:

@@ -220,6 +220,22 @@ class Muddled(HonestSlotCommitter):
         return super()._commit(epoch, self.record)
 
 
+class Hopeful(HonestSlotCommitter):
+    """Calls an epoch whole with its first slot: whoever lost the decision takes the rest for committed."""
+
+    def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
+        outcome = super()._commit(epoch, record)
+        self.enter_epoch(epoch)
+        return outcome
+
+
+class Careworn(HonestSlotCommitter):
+    """Never calls an epoch whole, and does not remember one without slots."""
+
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
+        return COMMITTED
+
+
 class Hoarding(HonestCommitter):
     """Keeps the staged copy of what it has committed."""
 

@@ -136,6 +136,12 @@ TWINS: dict[str, Twin] = {
     "boastful": Twin("its ledger tells a prepared epoch", ("ledger_tells_the_truth",), committer=s.Boastful),
     "vague": Twin("its ledger forgets the rows", ("ledger_tells_the_truth",), committer=s.Vague),
     "skipping": Twin("does not remember an empty epoch", ("ledger_tells_the_truth",), committer=s.Skipping),
+    "hopeful": Twin(
+        "calls an epoch whole with its first slot",
+        ("an_epoch_in_part_is_not_called_whole",),
+        committer=c.Hopeful,
+    ),
+    "careworn": Twin("never calls an epoch whole", ("an_epoch_in_part_is_not_called_whole",), committer=c.Careworn),
     "blind": Twin(
         "pending is always empty",
         ("pending_tells_the_truth", "a_new_process_finds_what_is_pending_and_finishes_it"),
