@@ -103,17 +103,17 @@ class PostgresClerk(Clerk):
             return look(line, self.names, self.key, epoch)
 
     def raise_fence(self, fence: int) -> bool:
-        try:
-            return self._raise(fence)
-        except NO_TABLES:
-            with told(self.binding, self.address), self.transaction() as line:
-                line.ask(self.names.create())
         with told(self.binding, self.address):
+            try:
+                return self._raise(fence)
+            except NO_TABLES:
+                with self.transaction() as line:
+                    line.ask(self.names.create())
             return self._raise(fence)
 
     def _raise(self, fence: int) -> bool:
         try:
-            with told_but(NO_TABLES, errors.LockNotAvailable, clerk=self), self.transaction(_RAISE_WAIT_MS) as line:
+            with self.transaction(_RAISE_WAIT_MS) as line:
                 line.ask(
                     f"INSERT INTO {self.names.fence} AS f VALUES (%(pipeline)s, %(sink)s, %(fence)s) ON CONFLICT (pipeline, sink) "
                     "DO UPDATE SET fence = excluded.fence WHERE f.fence < excluded.fence",
@@ -212,20 +212,6 @@ class PostgresClerk(Clerk):
             line.ask(BEGIN.format(statement_s=30, lock_ms=lock_ms, idle_s=10))
             yield line
             line.end("COMMIT")
-
-
-@contextmanager
-def told_but(*passed: type[Exception] | tuple[type[Exception], ...], clerk: PostgresClerk) -> Iterator[None]:
-    """`told`, but for errors that the caller knows what to do about."""
-    kinds = tuple(k for p in passed for k in (p if isinstance(p, tuple) else (p,)))
-    held: Exception | None = None
-    with told(clerk.binding, clerk.address):
-        try:
-            yield
-        except kinds as error:
-            held = error
-    if held is not None:
-        raise held
 
 
 def look(line: Line, names: Names, key: dict[str, str], epoch: int | None) -> Page:
