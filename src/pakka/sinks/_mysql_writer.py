@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pakka.errors import FencedError, PakkaError, SinkError
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
-from pakka.sinks._columns import Place
-from pakka.sinks._mysql_clerk import DUPLICATE, MysqlClerk, fence_of, ident_of, listed, slot_of, xid
-from pakka.sinks._mysql_column import Table, read_table
+from pakka.sinks._mysql_clerk import DUPLICATE, fence_of, ident_of, listed, slot_of, xid
+from pakka.sinks._mysql_column import Table, quoted, read_table
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_fit import Fit
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, code_of
 from pakka.sinks._mysql_load import Loader, Server
 from pakka.sinks._mysql_table import fit_to, make_ready
+from pakka.sinks._sql_writer import SqlWriter
 
 if TYPE_CHECKING:
     from pakka.sinks.mysql import MysqlSink
@@ -32,21 +31,16 @@ _LEAVE_S = 3
 lost power without a word. Less than a committer waits for it."""
 
 
-class MysqlWriter:
+class MysqlWriter(SqlWriter[Line]):
     """One attempt at one slot, in one branch of the server."""
 
     def __init__(self, sink: MysqlSink, binding: Binding, slot: Slot, schema: pa.Schema) -> None:
+        super().__init__(sink, binding, slot)
         self.sink = sink
-        self.binding = binding
-        self.slot = slot
-        self.place = Place(binding, str(sink.address), str(sink.where))
         self.ident = ident_of(slot, sink.where.schema)
-        self.clerk = MysqlClerk(sink.address, sink.where, binding)
-        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
-        self.rows = 0
-        self._is_sent = False
+        self.clerk = sink.open_clerk(binding)
         with told(self._who, sink.address):
-            self._line: Line | None = Line(sink.address, BULK_ANSWER_S)
+            self._line = Line(sink.address, BULK_ANSWER_S)
         try:
             with self._told():
                 self.fit, self.loader = self._begin(schema)
@@ -88,23 +82,13 @@ class MysqlWriter:
             self.clerk.close()
         self._is_sent = False
 
-    @property
-    def _open_line(self) -> Line:
-        if self._line is None:
-            raise SinkError(f"{self._who}: was prepared or discarded; nothing was changed")
-        return self._line
-
-    @property
-    def _who(self) -> str:
-        return f"{self.binding}: epoch {self.slot.epoch}, slot {self.slot.number}"
-
     def _begin(self, schema: pa.Schema) -> tuple[Fit, Loader]:
         """Everything that can be refused is refused here, before the first row."""
         line = self._open_line
         self._check_fence(fence_of(line, self.clerk.names, self.key))
         server = Server.of(line)
         table = make_ready(line, self.place, self.sink, schema, server)
-        self._is_visible = self._has_committed_attempt(line)
+        self._is_visible = self._has_committed_attempt(line, self.clerk.names.ledger)
         if self._is_visible:
             return fit_to(self.place, self.sink, schema, table, server), Loader(
                 self.place, line, server, self.sink.where.sql
@@ -120,19 +104,6 @@ class MysqlWriter:
         line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
         fit = fit_to(self.place, self.sink, schema, read_table(line, self.sink.where), server)
         return fit, Loader(self.place, line, server, self.sink.where.sql)
-
-    def _has_committed_attempt(self, line: Line) -> bool:
-        """Another attempt at this slot is visible: the epoch runs again because other slots, or other sinks, have lost it.
-
-        Its rows are not loaded a second time, which a unique key would refuse for ever. They are only counted, and the driver
-        compares them with what the ledger holds.
-        """
-        found = line.ask(
-            f"SELECT fence, attempt FROM {self.clerk.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s "
-            "AND epoch = %(epoch)s AND slot = %(slot)s",
-            {**self.key, "epoch": self.slot.epoch, "slot": self.slot.number},
-        )
-        return bool(found) and (self.slot.fence, self.slot.attempt) not in found
 
     def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
@@ -153,35 +124,14 @@ class MysqlWriter:
         line.do(f"SET SESSION wait_timeout = {_LEAVE_S}")
         self._check_fence(fence_of(line, self.clerk.names, self.key, "LOCK IN SHARE MODE"))
         try:
-            line.do(
-                f"INSERT INTO {self.clerk.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-                (
-                    *self.key.values(),
-                    self.slot.epoch,
-                    self.slot.number,
-                    self.slot.fence,
-                    self.slot.attempt,
-                    self.rows,
-                    checksum,
-                ),
-            )
+            row = self._ledger_row(checksum)
+            columns = ", ".join(quoted(column) for column in row)
+            marks = ", ".join(f"%({column})s" for column in row)
+            line.do(f"INSERT INTO {self.clerk.names.ledger} ({columns}) VALUES ({marks})", row)
         except DriverError as error:
             if code_of(error) != DUPLICATE:
                 raise
             raise self._used() from error
-
-    def _check_fence(self, seen: int) -> None:
-        if seen > self.slot.fence:
-            raise FencedError.of(str(self.binding), self.slot.pipeline, self.slot.fence, seen)
-        if seen < self.slot.fence:
-            raise SinkError(
-                f"{self._who}: its fence is {self.slot.fence}, and the sink holds {seen or 'none'}; nothing was written",
-                hint="the tables `pakka_fence` and `pakka_ledger` were removed or restored; run again, to compare them with the state",
-            )
-
-    def _used(self) -> PakkaError:
-        return SinkError(f"{self._who}: `{self.slot}` was used before; nothing was changed")
 
     def _told(self) -> AbstractContextManager[None]:
         return told(self._who, self.sink.address, "nothing of it is visible")

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow as pa
 from psycopg import errors
 
-from pakka.errors import FencedError, PakkaError, SinkError
+from pakka.errors import SinkError
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.postgres_line import BULK, Address, Line
 from pakka.sinks._lines import Lines
-from pakka.sinks._postgres_clerk import BEGIN, Names, PostgresClerk, fence_of, lines_of, place_of
-from pakka.sinks._postgres_column import Fit, Place, Table, read_table
+from pakka.sinks._postgres_clerk import BEGIN, Names, fence_of, lines_of, place_of
+from pakka.sinks._postgres_column import Fit, Table, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_error import told
 from pakka.sinks._postgres_table import make_ready
+from pakka.sinks._sql_writer import SqlWriter
 
 if TYPE_CHECKING:
     from pakka.sinks.postgres import PostgresSink
@@ -41,22 +43,17 @@ def lines_to(address: Address, url: str) -> Lines[Line]:
     return _lines.setdefault((os.getpid(), url), lines_of(address))
 
 
-class PostgresWriter:
+class PostgresWriter(SqlWriter[Line]):
     """One attempt at one slot, in one transaction of the server."""
 
     def __init__(self, sink: PostgresSink, binding: Binding, slot: Slot, schema: pa.Schema) -> None:
+        super().__init__(sink, binding, slot)
         self.sink = sink
-        self.binding = binding
-        self.slot = slot
-        self.place = Place(binding, str(sink.address), str(sink.where))
         self.names = Names(sink.where)
-        self.key = {"pipeline": binding.pipeline, "sink": binding.sink}
-        self.rows = 0
         self._copy: tuple[Any, AbstractContextManager[Any], CopyStream] | None = None
-        self._is_sent = False
         self._lines = lines_to(sink.address, sink.url)
         with told(self._who, sink.address):
-            self._line: Line | None = self._lines.take()
+            self._line = self._lines.take()
         with self._told():
             self.fit = self._begin(schema)
 
@@ -84,7 +81,7 @@ class PostgresWriter:
     def discard(self) -> None:
         self._let_go()
         if self._is_sent:
-            clerk = PostgresClerk(self.sink.address, self.sink.where, self.binding)
+            clerk = self.sink.open_clerk(self.binding)
             try:
                 clerk.roll_back(self.ident)
             finally:
@@ -102,16 +99,6 @@ class PostgresWriter:
                 context.__exit__(GeneratorExit, GeneratorExit(), None)
             self._copy = None
 
-    @property
-    def _open_line(self) -> Line:
-        if self._line is None:
-            raise SinkError(f"{self._who}: was prepared or discarded; nothing was changed")
-        return self._line
-
-    @property
-    def _who(self) -> str:
-        return f"{self.binding}: epoch {self.slot.epoch}, slot {self.slot.number}"
-
     def _begin(self, schema: pa.Schema) -> Fit:
         """Everything that can be refused is refused here, before the first row."""
         line = self._open_line
@@ -119,7 +106,7 @@ class PostgresWriter:
             self._check_fence(fence_of(line, self.names, self.key))
             self.ident = f"{self.slot}/{place_of(line, self.sink.where)}"
             table = make_ready(line, self.place, self.sink, schema)
-            self._is_visible = self._has_committed_attempt(line)
+            self._is_visible = self._has_committed_attempt(line, self.names.ledger)
             if self._is_visible:
                 return Fit(self.place, schema, table)
             self._drop_earlier_attempts(line, table)
@@ -131,19 +118,6 @@ class PostgresWriter:
                 raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
             return Fit(self.place, schema, locked)
 
-    def _has_committed_attempt(self, line: Line) -> bool:
-        """Another attempt at this slot is visible: the epoch runs again because other slots, or other sinks, have lost it.
-
-        Its rows are not loaded a second time, which a unique key would refuse for ever. They are only counted, and the driver
-        compares them with what the ledger holds.
-        """
-        found = line.ask(
-            f"SELECT fence, attempt FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch = %(epoch)s "
-            "AND slot = %(slot)s",
-            {**self.key, "epoch": self.slot.epoch, "slot": self.slot.number},
-        )
-        return bool(found) and (self.slot.fence, self.slot.attempt) not in found
-
     def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
 
@@ -152,7 +126,7 @@ class PostgresWriter:
         """
         if not line.ask(_HAS_UNIQUE, (table.oid,))[0][0]:
             return
-        prefix = str(Slot(**{**_fields(self.slot), "attempt": 0})).removesuffix("0")
+        prefix = str(replace(self.slot, attempt=0)).removesuffix("0")
         found = line.ask("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s)", (prefix,))
         place = self.ident.partition("/")[2]
         for (gid,) in found:
@@ -196,11 +170,9 @@ class PostgresWriter:
             if line.ask("SELECT 1 FROM pg_prepared_xacts WHERE gid = %s", (self.ident,)):
                 raise self._used()
             try:
-                line.ask(
-                    f"INSERT INTO {self.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, rows, checksum) "
-                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-                    (*_fields(self.slot).values(), self.rows, checksum),
-                )
+                row = self._ledger_row(checksum)
+                marks = ", ".join(f"%({column})s" for column in row)
+                line.ask(f"INSERT INTO {self.names.ledger} ({', '.join(row)}) VALUES ({marks})", row)
             except errors.UniqueViolation as error:
                 raise self._used() from error
 
@@ -219,18 +191,6 @@ class PostgresWriter:
                 hint="set `max_prepared_transactions` on the server, or use `way: spooled`",
             ) from error
 
-    def _check_fence(self, seen: int) -> None:
-        if seen > self.slot.fence:
-            raise FencedError.of(str(self.binding), self.slot.pipeline, self.slot.fence, seen)
-        if seen < self.slot.fence:
-            raise SinkError(
-                f"{self._who}: its fence is {self.slot.fence}, and the sink holds {seen or 'none'}; nothing was written",
-                hint="the tables `pakka_fence` and `pakka_ledger` were removed or restored; run again, to compare them with the state",
-            )
-
-    def _used(self) -> PakkaError:
-        return SinkError(f"{self._who}: `{self.slot}` was used before; nothing was changed")
-
     @contextmanager
     def _told(self) -> Iterator[None]:
         """After any error the transaction is of no use, and its locks are let go at once, before anybody asks for it."""
@@ -247,14 +207,3 @@ def _ignore_gone(line: Line, gid: str) -> None:
         line.ask(f"ROLLBACK PREPARED '{gid}'")
     except errors.UndefinedObject:
         return
-
-
-def _fields(slot: Slot) -> dict[str, Any]:
-    return {
-        "pipeline": slot.pipeline,
-        "sink": slot.sink,
-        "epoch": slot.epoch,
-        "number": slot.number,
-        "fence": slot.fence,
-        "attempt": slot.attempt,
-    }
