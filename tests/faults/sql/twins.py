@@ -1,7 +1,12 @@
-"""Broken twins of the SQL sinks: each breaks one promise on purpose, so that it can be seen that these tests find out."""
+"""Broken twins of the SQL sinks: each breaks one promise on purpose, so that it can be seen that these tests find out.
 
+A twin is the same lie on every server. Where a writer speaks the server's own SQL, there is one for each.
+"""
+
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,28 +15,42 @@ from pakka.model.epoch import Epoch
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import COMMITTED, Kind, Outcome
 from pakka.model.prepared import Prepared
-from pakka.sinks._postgres_clerk import PostgresClerk
+from pakka.sinks._mysql_column import quoted
+from pakka.sinks._mysql_line import Line as MysqlLine
+from pakka.sinks._mysql_writer import MysqlWriter
 from pakka.sinks._postgres_writer import PostgresWriter
 from pakka.sinks._two_phase import Page, TwoPhaseCommitter
+from pakka.sinks.mysql import MysqlSink
 from pakka.sinks.postgres import PostgresSink
 from tests.faults.sql.outputs import Outlet
 
 
-class Unfenced(PostgresWriter):
-    """Takes no lock of the fence, and does not look at it when it prepares."""
+class UnfencedPostgres(PostgresWriter):
+    """Takes no lock of the fence, and does not look at it when it prepares.
+
+    Caught by the judge, who finds it in doubt: it prepares when the next driver has settled everything and is gone.
+    """
 
     def _enter(self, checksum: str) -> None:
-        line = self._open_line
-        slot = self.slot
-        line.ask(
-            f"INSERT INTO {self.names.ledger} (pipeline, sink, epoch, slot, fence, attempt, rows, checksum) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-            (slot.pipeline, slot.sink, slot.epoch, slot.number, slot.fence, slot.attempt, self.rows, checksum),
-        )
+        row = self._ledger_row(checksum)
+        marks = ", ".join(f"%({column})s" for column in row)
+        self._open_line.ask(f"INSERT INTO {self.names.ledger} ({', '.join(row)}) VALUES ({marks})", row)
 
 
-class Apart(PostgresWriter):
-    """Writes its ledger row in another transaction, as if the two could not part."""
+class UnfencedMysql(MysqlWriter):
+    """The same."""
+
+    def _enter(self, line: MysqlLine, checksum: str) -> None:
+        row = self._ledger_row(checksum)
+        columns, marks = ", ".join(map(quoted, row)), ", ".join(f"%({column})s" for column in row)
+        line.do(f"INSERT INTO {self.clerk.names.ledger} ({columns}) VALUES ({marks})", row)
+
+
+class ApartPostgres(PostgresWriter):
+    """Writes its ledger row in another transaction, as if the two could not part.
+
+    Caught by the judge, who misses rows: the ledger says that they are visible, and the next run passes them over.
+    """
 
     def _enter(self, checksum: str) -> None:
         mine = self._line
@@ -43,15 +62,40 @@ class Apart(PostgresWriter):
                 self._line = mine
 
 
-class Eager(PostgresWriter):
-    """Commits its slot at once, and calls that prepared."""
+class ApartMysql(MysqlWriter):
+    """The same."""
 
-    def _send_prepare(self) -> None:
-        self._open_line.ask("COMMIT")
+    def _enter(self, line: MysqlLine, checksum: str) -> None:
+        with closing(self.sink.connect()) as other:
+            super()._enter(other, checksum)
+
+
+class _Eager:
+    """Commits its slot at once, and calls that prepared.
+
+    Caught by the judge, who sees rows of an epoch that nobody has decided.
+    """
+
+    def prepare(self: Any, checksum: str) -> Prepared:
+        record: Prepared = super().prepare(checksum)
+        with closing(self.sink.open_clerk(self.binding)) as clerk:
+            clerk.commit(self.ident)
+        return record
+
+
+class EagerPostgres(_Eager, PostgresWriter):
+    pass
+
+
+class EagerMysql(_Eager, MysqlWriter):
+    pass
 
 
 class Trusting(TwoPhaseCommitter):
-    """Takes an id that the server does not know for a committed one."""
+    """Takes an id that the server does not know for a committed one.
+
+    Caught by the judge, who misses the rows of a slot that an administrator has rolled back.
+    """
 
     def _commit(self, epoch: Epoch, record: Prepared, page: Page) -> Outcome:
         outcome = super()._commit(epoch, record, page)
@@ -59,38 +103,62 @@ class Trusting(TwoPhaseCommitter):
 
 
 class Forgetful(TwoPhaseCommitter):
-    """Has nothing to abort, it says."""
+    """Has nothing to abort, it says.
+
+    Caught by the fence, which cannot be raised while something is prepared under an older one: the next driver gives up.
+    """
 
     def pending(self) -> list[Prepared]:
         return []
 
 
+class _Made:
+    """A sink of parts that can be chosen."""
+
+    writer: type
+    committer: type
+
+    def open_prepared_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
+        writer: Writer = self.writer(self, binding, slot, schema)
+        return writer
+
+    def open_committer(self: Any, binding: Binding, fence: int) -> Committer:
+        committer: Committer = self.committer(binding, fence, self.open_clerk(binding))
+        return committer
+
+
 @dataclass(frozen=True)
-class Twin(PostgresSink):
-    writer: type[PostgresWriter] = PostgresWriter
-    committer: type[TwoPhaseCommitter] = TwoPhaseCommitter
-
-    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
-        return self.writer(self, binding, slot, schema)
-
-    def open_committer(self, binding: Binding, fence: int) -> Committer:
-        return self.committer(binding, fence, PostgresClerk(self.address, self.where, binding))
+class PostgresTwin(_Made, PostgresSink):
+    writer: type = PostgresWriter
+    committer: type = TwoPhaseCommitter
 
 
-def _of(site: Path, **parts: type) -> dict[str, Sink]:
-    return {"refunds": Twin(Outlet.read(site).url, "refunds", way="prepared", **parts)}
+@dataclass(frozen=True)
+class MysqlTwin(_Made, MysqlSink):
+    writer: type = MysqlWriter
+    committer: type = TwoPhaseCommitter
+
+
+_TWINS = {"postgres": PostgresTwin, "mariadb": MysqlTwin}
+
+
+def _of(site: Path, **parts: dict[str, type] | type) -> dict[str, Sink]:
+    """The twin for the server of this site; a part that is not the same for all is given by server."""
+    outlet = Outlet.read(site)
+    chosen = {name: part[outlet.system] if isinstance(part, dict) else part for name, part in parts.items()}
+    return {"refunds": _TWINS[outlet.system](outlet.url, "refunds", way="prepared", **chosen)}
 
 
 def unfenced(site: Path) -> dict[str, Sink]:
-    return _of(site, writer=Unfenced)
+    return _of(site, writer={"postgres": UnfencedPostgres, "mariadb": UnfencedMysql})
 
 
 def apart(site: Path) -> dict[str, Sink]:
-    return _of(site, writer=Apart)
+    return _of(site, writer={"postgres": ApartPostgres, "mariadb": ApartMysql})
 
 
 def eager(site: Path) -> dict[str, Sink]:
-    return _of(site, writer=Eager)
+    return _of(site, writer={"postgres": EagerPostgres, "mariadb": EagerMysql})
 
 
 def trusting(site: Path) -> dict[str, Sink]:
