@@ -1,0 +1,277 @@
+"""Lines to Kafka, for the sink and the source: an address that never shows its secrets, clients that wait for nothing for ever,
+and what a cluster can be asked.
+
+Two habits of confluent-kafka that would cost rows are dealt with here, once. A fatal error of a producer comes out of `poll` and
+`flush` as a `KafkaError`, which `except Exception` and even `except BaseException` do not catch: `DriverError` names both kinds. And
+why a cluster gives no answer is not in the error of the call, which only says that it took too long, but in a callback beside
+it: every client has a `Grievance` that keeps it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from pakka.errors import ConfigError
+
+ANSWER_S = 30.0
+"""How long a cluster may take for one answer. A broker that restarts, or a coordinator that moves, is back within it."""
+
+DriverError: tuple[type[BaseException], ...] = (KafkaException, cast(type[BaseException], KafkaError))
+"""For `except`: all that the library raises. It must name both, since the second is no `BaseException` to Python."""
+
+_OWNED = {
+    "bootstrap.servers": "it is the option `servers`",
+    "metadata.broker.list": "it is the option `servers`",
+    "transactional.id": "it is made from pipeline and sink, and must be the same for ever: it is the fence",
+    "enable.idempotence": "a transaction needs it, and it is on",
+    "acks": "a transaction needs `all`, and has it",
+    "request.required.acks": "a transaction needs `all`, and has it",
+    "isolation.level": "it is `read_committed` where rows are read",
+    "enable.auto.commit": "offsets are committed with the rows, or not at all",
+    "enable.partition.eof": "it is how the end of a topic is found",
+    "group.id": "the group is an option of the source",
+    "delivery.report.only.error": "every record's delivery is looked at",
+}
+_SECRET = re.compile(r"password|secret|key\.pem|jaas|token|oauthbearer\.config|certificate\.pem")
+_EVERY_CLIENT = {
+    "client.id": "pakka",
+    "socket.connection.setup.timeout.ms": "10000",
+    "socket.keepalive.enable": "true",
+    "reconnect.backoff.max.ms": "1000",
+    # A broker that moves its partitions is noticed at once by its errors; this is for the quiet changes.
+    "topic.metadata.refresh.interval.ms": "60000",
+    # The broker would collect figures of clients that live for seconds.
+    "enable.metrics.push": "false",
+}
+
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger("pakka.kafka")
+# What the library tells goes where logs go, and not past everything to the terminal.
+_log.addHandler(logging.NullHandler())
+
+
+@dataclass
+class Grievance:
+    """The last thing that a client's connections complained of: the reason that is missing where a call takes too long."""
+
+    error: KafkaError | None = None
+    at: float = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        # That all are down says nothing that the complaint before it did not say better.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.error is None:
+            self.error, self.at = error, time.monotonic()
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a cluster is and how to get in. Its text has no secret."""
+
+    servers: str
+    """`host:port`, several with commas between."""
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """librdkafka's own settings, such as `security.protocol` and `sasl.password`."""
+
+    @classmethod
+    def parse(cls, whose: str, servers: str, settings: Mapping[str, Any] | None = None) -> Address:
+        """`whose` begins the message if something cannot be right. What the library alone can judge is judged at `client`."""
+        for server in servers.split(","):
+            host, _, port = server.strip().removeprefix("kafka://").rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError(
+                    f"{whose}: {server.strip()!r} is not a server: host and port are needed",
+                    hint="`servers: broker1:9092,broker2:9092`",
+                )
+        text = {name: _as_text(value) for name, value in (settings or {}).items()}
+        for name in text:
+            if name in _OWNED:
+                raise ConfigError(f"{whose}: `settings` may not have `{name}`: {_OWNED[name]}", hint="leave it out")
+        return cls(",".join(server.strip() for server in servers.split(",")), text)
+
+    def __str__(self) -> str:
+        return f"kafka://{self.servers}"
+
+    def scrub(self, text: str) -> str:
+        """A message on one line, without the secrets of the settings."""
+        text = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+        for name, value in self.settings.items():
+            if _SECRET.search(name) and value:
+                text = text.replace(str(value), "***")
+        return text
+
+    def check(self, whose: str) -> None:
+        """Have the library read every setting, without a connection: an unknown name or a wrong value is `ConfigError`."""
+        self._made(whose, Producer, {})
+
+    def producer(self, whose: str, **more: Any) -> tuple[Producer, Grievance]:
+        """`more`: settings with `_` for `.`; they go before the user's."""
+        return self._client(whose, Producer, more)
+
+    def consumer(self, whose: str, **more: Any) -> tuple[Consumer, Grievance]:
+        """One that reads what is committed, commits nothing by itself, and tells where a partition ends."""
+        own = {"isolation_level": "read_committed", "enable_auto_commit": "false", "enable_partition_eof": "true"}
+        return self._client(whose, Consumer, {**own, **more})
+
+    def admin(self, whose: str) -> tuple[AdminClient, Grievance]:
+        return self._client(whose, AdminClient, {})
+
+    def _client(self, whose: str, kind: Callable[..., Answer], more: Mapping[str, Any]) -> tuple[Answer, Grievance]:
+        grievance = Grievance()
+        settings = {name.replace("_", "."): value for name, value in more.items()}
+        # The library connects as soon as it is told where to.
+        made = self._made(whose, kind, {**settings, "bootstrap.servers": self.servers, "error_cb": grievance})
+        return made, grievance
+
+    def _made(self, whose: str, kind: Callable[..., Answer], more: Mapping[str, Any]) -> Answer:
+        try:
+            return kind({**_EVERY_CLIENT, **self.settings, **more}, logger=_log)
+        except DriverError as error:
+            raise ConfigError(
+                f"{whose}: {self}: the settings are not accepted: {self.scrub(error_of(error).str())}",
+                hint="`settings` takes what librdkafka's CONFIGURATION.md lists",
+            ) from None
+
+
+def error_of(error: BaseException | KafkaError) -> KafkaError:
+    """The library's error, whichever way it was raised."""
+    if isinstance(error, KafkaError):
+        return error
+    found = error.args[0] if error.args else None
+    return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the cluster knows it. A topic that was deleted and made again has another id."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+    replicas: int
+    """Of the partition that has the fewest."""
+
+
+class Cluster:
+    """What a cluster can be asked. Everything raises `DriverError`; `kafka_error.told` makes pakka's errors of them."""
+
+    def __init__(self, address: Address, whose: str = "kafka") -> None:
+        self.address = address
+        self.admin, self.grievance = address.admin(whose)
+
+    @property
+    def id(self) -> str:
+        """The cluster's own id, the same whatever name it is reached by."""
+        return str(self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).cluster_id)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        nodes = self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).nodes
+        return tuple(sorted(int(node.id) for node in nodes))
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """Each of these topics; None for one that is not there."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        asked = self.admin.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_S)
+        return {name: self._topic(name, future) for name, future in asked.items()}
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics([name])[name]
+
+    def names(self) -> list[str]:
+        """All topics that may be seen from here, without Kafka's own."""
+        found = self.admin.list_topics(timeout=ANSWER_S).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        """The settings of a topic that are in force, inherited ones too."""
+        return self._settings(ResourceType.TOPIC, name)
+
+    def broker_settings(self, broker: int | None = None) -> dict[str, str]:
+        """The settings of one broker; of the first, unless one is named."""
+        return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
+
+    def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
+        """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(topic, partitions, OffsetSpec.latest(), level)
+
+    def start_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """Where each partition begins now: retention and compaction have taken what was before."""
+        return self._offsets(topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> bool:
+        """Make a topic; -1 leaves a number to the cluster. False: it was there."""
+        new = NewTopic(name, partitions, replicas, config=dict(settings))
+        try:
+            self._wait(self.admin.create_topics([new], operation_timeout=ANSWER_S, request_timeout=ANSWER_S)[name])
+        except KafkaException as error:
+            if error_of(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics. What is gone already is fine."""
+        wanted = list(names)
+        asked = self.admin.delete_topics(wanted, operation_timeout=ANSWER_S, request_timeout=ANSWER_S) if wanted else {}
+        for future in asked.values():
+            try:
+                self._wait(future)
+            except KafkaException as error:
+                if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+    def _topic(self, name: str, future: Future[Any]) -> Topic | None:
+        try:
+            found = self._wait(future)
+        except KafkaException as error:
+            if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        partitions = tuple(sorted(int(p.id) for p in found.partitions))
+        replicas = min((len(p.replicas) for p in found.partitions), default=0)
+        return Topic(name, str(found.topic_id), partitions, replicas)
+
+    def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
+        (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
+        return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
+
+    def _offsets(
+        self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S) if wanted else {}
+        return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
+
+    def _wait(self, future: Future[Answer]) -> Answer:
+        try:
+            # The library keeps the time itself; this is for the case that it does not.
+            return future.result(timeout=2 * ANSWER_S)
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from None
+        finally:
+            self.admin.poll(0)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
