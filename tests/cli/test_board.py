@@ -1,9 +1,12 @@
 """The live line and the plain lines: numbers in, words out."""
 
+from dataclasses import replace
+
 import pytest
 
 from pakka.cli.board import Board
-from pakka.model.event import Delivered, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Retried, Started, Stopped
+from pakka.model.latency import Latency
 
 
 class Clock:
@@ -89,6 +92,32 @@ def test_a_plain_line_is_told_now_and_then_and_not_for_every_epoch(board, clock)
         told.append(board.take(delivered(epoch)) is not None)
         clock.now += 1
     assert told == [True, False, False, False, False, True, False, False, False, False, True, False]
+
+
+def test_the_time_from_record_to_commit_is_shown_if_the_rows_have_one(board):
+    board.take(started())
+    board.take(replace(delivered(0), latency=Latency({0: 98}, 1.5)))
+    board.take(replace(delivered(1), latency=Latency({0: 2}, 30.0)))
+    assert "  commit p99 40 ms  record to commit p50 1.5 s, p99 30.0 s  lag" in board.line()
+
+
+def test_a_part_that_is_asked_again_is_told_and_shown_until_it_has_answered(board):
+    board.take(started())
+    board.take(delivered(0))
+    told = board.take(Retried("refunds", 1, "audit", False, "the server is down", 0.4))
+    assert (
+        told == "refunds: epoch 1: sink `audit` has not committed it, not yet: the server is down; asked again in 0.4 s"
+    )
+    board.take(Retried("refunds", 1, None, True, "line cut", 0.1))
+    assert board.line().endswith("  asking audit again  asking the state store again")
+    assert board.take(Committed("refunds", 1, "audit", 10, 2, False, 0.5)) is None
+    assert board.line().endswith("  lag 0 s  asking the state store again")
+    board.take(delivered(1))
+    assert board.line().endswith("  lag 0 s")
+
+
+def test_an_aborted_epoch_is_left_to_the_error_that_ends_the_run(board):
+    assert board.take(Aborted("refunds", 1, "a task failed", {})) is None
 
 
 def test_a_run_that_is_stopping_says_so(board):

@@ -58,7 +58,15 @@ def test_programs_get_one_event_a_line(pakka, refunds, spark):
     result = pakka("run", "refunds.yaml", "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
-        {"event": "started", "pipeline": "refunds", "fence": 2, "committed": -1, "finished": 0, "aborted": 0},
+        {
+            "event": "started",
+            "pipeline": "refunds",
+            "fence": 2,
+            "committed": -1,
+            "finished": 0,
+            "aborted": 0,
+            "undone": {},
+        },
         {
             "event": "delivered",
             "pipeline": "refunds",
@@ -70,6 +78,10 @@ def test_programs_get_one_event_a_line(pakka, refunds, spark):
             "dropped": 0,
             "epoch_s": 0.5,
             "commit_s": 0.02,
+            "prepare_s": 0.0,
+            "decide_s": 0.0,
+            "swept": {},
+            "latency": None,
         },
         {"event": "stopped", "pipeline": "refunds", "epochs": 1, "rows_in": 1000, "reason": "done"},
     ]

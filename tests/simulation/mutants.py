@@ -153,8 +153,8 @@ def _sweep_then_commit(self, decision):
     _commit(self, decision)
 
 
-def _one_sink_is_enough(stations, decision, retry, sleep, pool):
-    return _commit_all(stations[:1], decision, retry, sleep, pool)
+def _one_sink_is_enough(stations, decision, *means):
+    return _commit_all(stations[:1], decision, *means)
 
 
 def _answers(change: Mapping[Kind, Outcome]) -> tuple[tuple[object, str, Any], ...]:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from pakka.cli.render import some
 from pakka.contract.pipeline import DEAD_LETTERS
-from pakka.model.event import Delivered, Event, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Event, Retried, Started, Stopped
+from pakka.model.latency import Latency, quantiles
 
 _EPOCHS_FOR_SPEED = 20
 _COMMITS_FOR_P99 = 1000
+_EPOCHS_FOR_LATENCY = 20
 _PLAIN_EVERY_S = 5.0
 
 
@@ -32,6 +34,8 @@ class Board:
     is_stopping: bool = False
     _speeds: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_SPEED))
     _commits: deque[float] = field(default_factory=lambda: deque(maxlen=_COMMITS_FOR_P99))
+    _latencies: deque[Latency] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_LATENCY))
+    _asked_again: set[str] = field(default_factory=set)
     _delivered_at: float | None = None
     _told_at: float = -math.inf
 
@@ -43,6 +47,13 @@ class Board:
             return self._started(event)
         if isinstance(event, Stopped):
             return self._stopped(event)
+        if isinstance(event, Retried):
+            return self._retried(event)
+        if isinstance(event, Committed):
+            self._asked_again.discard(event.sink)
+            return None
+        if isinstance(event, Aborted):
+            return None  # it ends the run, and the error says why
         self._deliver(event)
         now = self.clock()
         if now - self._told_at < _PLAIN_EVERY_S:
@@ -62,6 +73,9 @@ class Board:
         self.dropped += event.dropped
         self._speeds.append((event.rows_in, event.epoch_s))
         self._commits.append(event.commit_s)
+        self._asked_again.clear()
+        if event.latency is not None:
+            self._latencies.append(event.latency)
 
     def line(self) -> str:
         """The live line."""
@@ -78,9 +92,25 @@ class Board:
             f"dead {self.dead:,}",
             *([f"dropped {self.dropped:,}"] if self.dropped else []),
             f"commit p99 {self._commit_p99_s() * 1000:,.0f} ms",
+            *self._latency(),
             f"lag {self.clock() - self._delivered_at:,.0f} s",
+            *(f"asking {subject} again" for subject in sorted(self._asked_again)),
         ]
         return "  ".join(parts) + self._stopping()
+
+    def _latency(self) -> list[str]:
+        if not self._latencies:
+            return []
+        p50, p99 = quantiles(list(self._latencies), (0.5, 0.99))
+        return [f"record to commit p50 {p50:,.1f} s, p99 {p99:,.1f} s"]
+
+    def _retried(self, event: Retried) -> str:
+        self._asked_again.add(event.sink or "the state store")
+        part = (
+            f"sink `{event.sink}` has not committed it" if event.sink else "the state store has not taken the decision"
+        )
+        known = "no answer came" if event.is_unknown else "not yet"
+        return f"{self.pipeline}: epoch {event.epoch}: {part}, {known}: {event.reason}; asked again in {event.wait_s:.1f} s"
 
     def _stopping(self) -> str:
         return "  stopping" if self.is_stopping else ""

@@ -57,11 +57,12 @@ def _run(screen: Screen, pipeline: Pipeline) -> None:
     lock = threading.Lock()
 
     def listen(event: Event) -> None:
+        # Sinks commit side by side, and so do their events come.
         with lock:
             line = board.take(event)
-        if screen.is_json:
-            screen.say_json(to_json(event), is_line=True)
-        elif line is not None and not (screen.has_live and isinstance(event, Delivered)):
+            if screen.is_json:
+                screen.say_json(to_json(event), is_line=True)
+        if line is not None and not (screen.has_live and isinstance(event, Delivered)):
             screen.talk(line)
 
     job = Job(pipeline, listen, asked.stop, screen.is_verbose)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pakka.contract.audit import Probing
 from pakka.contract.sink import Sink
@@ -20,6 +20,7 @@ from pakka.coordinator.recovery import (
 )
 from pakka.coordinator.redo import after_loss, beside_held
 from pakka.coordinator.retry import Retry
+from pakka.coordinator.tell import Teller, by_sink
 from pakka.coordinator.watch import Watch
 from pakka.errors import (
     AbortedError,
@@ -30,6 +31,8 @@ from pakka.errors import (
     UnknownOutcomeError,
 )
 from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
+from pakka.model.event import Aborted, Listen, Retried
+from pakka.model.latency import add_ages
 from pakka.model.phase import Phase, move
 from pakka.model.prepared import Prepared, SlotReport, totals
 from pakka.points import reach
@@ -59,6 +62,10 @@ class EpochReport:
     prepare_s: float = 0.0
     decide_s: float = 0.0
     commit_s: float = 0.0
+    swept: Mapping[str, int] = field(default_factory=dict)
+    """Records that were aborted because attempts have failed, by sink."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Rows by their age at the epoch's time; see `pakka.model.latency`."""
 
 
 class Coordinator:
@@ -82,6 +89,7 @@ class Coordinator:
         sweep_every: int = 100,
         probe_every: int = 20,
         probing: Mapping[str, Probing] | None = None,
+        listen: Listen = lambda _: None,
     ) -> None:
         """`probing` is what else has settings that matter, beside the sinks and the state store."""
         self.pipeline = pipeline
@@ -94,6 +102,7 @@ class Coordinator:
         self.pool = pool
         self.retry = retry or Retry()
         self.sweep_every = sweep_every
+        self.teller = Teller(clock, listen)
         subjects: dict[str, object] = {"the state store": store, **(probing or {})}
         subjects |= {f"sink `{name}`": sink for name, sink in sinks.items()}
         self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep)
@@ -106,9 +115,8 @@ class Coordinator:
 
         Where another driver may be running, give a way to read the checkpoint rather than what it was before the start.
         """
-        recovery = Recovery(
-            self.pipeline, self.sinks, self.store, self.spool, self.owner, self.retry, self.sleep, self.pool
-        )
+        means = (self.retry, self.sleep, self.pool, self.teller)
+        recovery = Recovery(self.pipeline, self.sinks, self.store, self.spool, self.owner, *means)
         self._run = recovery.run(checkpoint)
         self._committed = self._run.committed
         self.watch.begin()
@@ -179,18 +187,17 @@ class Coordinator:
         reach("commit.after", epoch.number)
         self._committed = self._unsettled = epoch
         # 6. Attempts that failed, lost a race or were replaced have left litter.
-        is_due = self.sweep_every > 0 and epoch.number % self.sweep_every == self.sweep_every - 1
-        if drop or is_due or any(r.is_retried for r in harvest.reports):
-            abort_undecided(self.run.stations, (decision,), self.fence)
-        sinks = {name: rows for name, (rows, _) in decision.sinks.items()}
+        swept = self._sweep(decision, drop or any(r.is_retried for r in harvest.reports))
         return EpochReport(
             epoch,
             True,
             count,
-            sinks,
+            {name: rows for name, (rows, _) in decision.sinks.items()},
             prepared_at - began,
             decided_at - prepared_at,
             self.clock() - decided_at,
+            swept,
+            add_ages([r.ages for r in harvest.reports]),
         )
 
     def stop(self) -> None:
@@ -269,12 +276,23 @@ class Coordinator:
         held = {name: entry for name, entry in self.run.held.items() if entry.epoch.number == epoch.number}
         return (beside_held(epoch, held, records), True) if held else (tuple(records), False)
 
+    def _sweep(self, decision: Decision, has_litter: bool) -> dict[str, int]:
+        """Abort what attempts have left that the decision does not name. Without any, only now and then."""
+        is_due = self.sweep_every > 0 and decision.epoch.number % self.sweep_every == self.sweep_every - 1
+        if not has_litter and not is_due:
+            return {}
+        return by_sink(abort_undecided(self.run.stations, (decision,), self.fence))
+
     def _abort(self, epoch: Epoch, redo: Decision | None, error: BaseException) -> None:
         """Before the decision: nothing of this attempt may stay. What cannot be undone now, recovery undoes."""
+        undone: tuple[Prepared, ...] = ()
         try:
-            abort_undecided(self.run.stations, (redo,) if redo else (), self.fence)
+            undone = abort_undecided(self.run.stations, (redo,) if redo else (), self.fence)
         except Exception as trouble:
             error.add_note(f"the abort of epoch {epoch.number} was not finished: {trouble}; the next run finishes it")
+        if redo is None:
+            reason = getattr(error, "message", "") or str(error) or type(error).__name__
+            self.teller.tell(Aborted(self.pipeline, epoch.number, reason, by_sink(undone)))
 
     def _decide(self, decision: Decision, redo: Decision | None) -> None:
         """Deciding twice is deciding once, so a lost answer is settled by writing the same decision again."""
@@ -292,6 +310,7 @@ class Coordinator:
             wait = next(waits, None)
             if wait is None:
                 raise self._undecided(decision, redo, is_unknown, trouble)
+            self.teller.tell(Retried(self.pipeline, decision.epoch.number, None, is_unknown, trouble, wait))
             self.sleep(wait)
 
     def _undecided(self, decision: Decision, redo: Decision | None, is_unknown: bool, trouble: str) -> Exception:
@@ -310,7 +329,7 @@ class Coordinator:
         return error
 
     def _commit(self, decision: Decision) -> None:
-        lost = commit_all(self.run.stations, decision, self.retry, self.sleep, self.pool)
+        lost = commit_all(self.run.stations, decision, self.retry, self.sleep, self.pool, self.teller)
         if lost:
             self._run = replace(self.run, lost=lost, reopened=decision)
             sink, records = next(iter(lost.items()))

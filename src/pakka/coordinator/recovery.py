@@ -16,6 +16,7 @@ from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.coordinator.guard import Finding, examine
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
+from pakka.coordinator.tell import QUIET, Teller
 from pakka.errors import FencedError, RegressError, SinkError, UnavailableError
 from pakka.model.epoch import Checkpoint, Epoch
 from pakka.model.id import Binding
@@ -67,6 +68,7 @@ class Recovery:
     retry: Retry
     sleep: Callable[[float], None]
     pool: Executor
+    teller: Teller = QUIET
 
     def run(self, checkpoint: Checkpoint | Look | None) -> Recovered:
         """1. Take the fence.  2. Compare the witnesses.  3. Raise the fence in every sink and settle.  4. Enter it."""
@@ -170,7 +172,7 @@ class Recovery:
     def _commit_open(self, state: PipelineState, stations: tuple[Station, ...]) -> dict[str, tuple[Prepared, ...]]:
         lost: dict[str, tuple[Prepared, ...]] = {}
         for decision in state.open:
-            lost = commit_all(stations, decision, self.retry, self.sleep, self.pool)
+            lost = commit_all(stations, decision, self.retry, self.sleep, self.pool, self.teller)
         return lost
 
     def _enter(
@@ -226,19 +228,20 @@ def commit_all(
     retry: Retry,
     sleep: Callable[[float], None],
     pool: Executor,
+    teller: Teller = QUIET,
 ) -> dict[str, tuple[Prepared, ...]]:
     """Commit a decided epoch in every sink, sinks in parallel. Returns what was lost, by sink.
 
     One sink's failure does not keep the others from committing: the decision stands for all of them.
     """
     if len(stations) == 1:
-        lost = stations[0].commit(decision, retry, sleep, pool)
+        lost = stations[0].commit(decision, retry, sleep, pool, teller)
         return {stations[0].name: tuple(lost)} if lost else {}
 
     def commit(station: Station) -> tuple[Station, list[Prepared] | Exception]:
         reach("commit.sink", decision.epoch.number)
         try:
-            return station, station.commit(decision, retry, sleep, pool)
+            return station, station.commit(decision, retry, sleep, pool, teller)
         except Exception as error:  # raised below, once every sink has been asked
             return station, error
 

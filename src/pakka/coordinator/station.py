@@ -11,8 +11,10 @@ from typing import TypeVar
 from pakka.contract.sink import Committer, EpochCommit, EpochEntry, Sink, SlotCommit
 from pakka.contract.state import Decision
 from pakka.coordinator.retry import Retry
+from pakka.coordinator.tell import QUIET, Teller
 from pakka.errors import FencedError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.epoch import Epoch
+from pakka.model.event import Committed, Retried
 from pakka.model.id import Binding
 from pakka.model.outcome import Kind, Outcome
 from pakka.model.prepared import Prepared
@@ -37,7 +39,12 @@ class Station:
         return self.binding.sink
 
     def commit(
-        self, decision: Decision, retry: Retry, sleep: Callable[[float], None], pool: Executor
+        self,
+        decision: Decision,
+        retry: Retry,
+        sleep: Callable[[float], None],
+        pool: Executor,
+        teller: Teller = QUIET,
     ) -> list[Prepared]:
         """Make this sink's part of a decided epoch visible. Returns the records the sink has lost.
 
@@ -49,15 +56,27 @@ class Station:
         left: Sequence[Prepared] = decision.of_sink(self.name)
         lost: list[Prepared] = []
         waits = retry.waits()
+        began, tries, was_unknown = teller.clock(), 0, False
         while True:
             outcome, left, gone = self._ask(decision, left, pool)
             lost += gone
+            tries += 1
             if outcome.is_final or (gone and not left):
+                if not lost:
+                    teller.tell(self._committed(decision, tries, was_unknown, teller.clock() - began))
                 return lost
             wait = next(waits, None)
             if wait is None:
                 raise self._unsettled(decision.epoch, outcome, len(left))
+            is_unknown = outcome.kind is Kind.UNKNOWN
+            was_unknown = was_unknown or is_unknown
+            pipeline, epoch = self.binding.pipeline, decision.epoch.number
+            teller.tell(Retried(pipeline, epoch, self.name, is_unknown, outcome.reason, wait))
             sleep(wait)
+
+    def _committed(self, decision: Decision, tries: int, was_unknown: bool, commit_s: float) -> Committed:
+        rows = sum(p.rows for p in decision.of_sink(self.name))
+        return Committed(self.binding.pipeline, decision.epoch.number, self.name, rows, tries, was_unknown, commit_s)
 
     def _ask(
         self, decision: Decision, left: Sequence[Prepared], pool: Executor

@@ -1,10 +1,15 @@
-"""What a run tells while it runs: the live line, `--json` and tests listen to the same events."""
+"""What a run tells while it runs: the live line, `--json`, metrics and tests listen to the same events.
+
+They come in the order in which things happen, but those of several sinks come from several threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from pakka.model.latency import Latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,47 @@ class Started:
     """Epochs of an earlier run that were decided, and are committed now."""
     aborted: int
     """Prepared records of an earlier run that nobody decided, and that are gone now."""
+    undone: Mapping[str, int] = field(default_factory=dict)
+    """The same by sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A part of an epoch is not settled yet, and is asked again after a wait."""
+
+    pipeline: str
+    epoch: int
+    sink: str | None
+    """The sink that has not committed; None: the state store, which has not taken the decision."""
+    is_unknown: bool
+    """No answer came, so that it may be done or not. False: it is known to be not done."""
+    reason: str
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A decided epoch is visible in one sink; in the others it may not be yet."""
+
+    pipeline: str
+    epoch: int
+    sink: str
+    rows: int
+    tries: int
+    was_unknown: bool
+    """An answer was lost on the way, and asking again has settled it."""
+    commit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """An epoch was aborted before its decision. Nothing of it is visible, and it runs again with the same rows."""
+
+    pipeline: str
+    epoch: int
+    reason: str
+    undone: Mapping[str, int]
+    """Prepared records that are gone now, by sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +82,12 @@ class Delivered:
     dropped: int
     epoch_s: float
     commit_s: float
+    prepare_s: float = 0.0
+    decide_s: float = 0.0
+    swept: Mapping[str, int] = field(default_factory=dict)
+    """Records by sink of attempts that failed or lost a race, and that are gone now."""
+    latency: Latency | None = None
+    """From the record time of the rows to the commit; None if the rows have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +101,12 @@ class Stopped:
     """`done`: the source has no more rows; `asked`: somebody asked the run to stop."""
 
 
-Event = Started | Delivered | Stopped
+Event = Started | Retried | Committed | Aborted | Delivered | Stopped
+Listen = Callable[[Event], None]
 
 
 def to_json(event: Event) -> dict[str, Any]:
     """The event as JSON, with its kind."""
     data = {name: getattr(event, name) for name in event.__dataclass_fields__}
-    return {"event": type(event).__name__.lower(), **data}
+    told = {name: value.to_json() if isinstance(value, Latency) else value for name, value in data.items()}
+    return {"event": type(event).__name__.lower(), **told}

@@ -55,6 +55,8 @@ class SlotReport:
     prepared: tuple[Prepared, ...]
     count: Count
     is_retried: bool = False
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Rows by their age at the epoch's time; see `pakka.model.latency`."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -62,12 +64,14 @@ class SlotReport:
             "prepared": [p.to_json() for p in self.prepared],
             "count": self.count.to_json(),
             "is_retried": self.is_retried,
+            "ages": {str(bucket): rows for bucket, rows in self.ages.items()},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SlotReport:
         records = tuple(Prepared.from_json(p) for p in data["prepared"])
-        return cls(data["number"], records, Count(**data["count"]), data["is_retried"])
+        ages = {int(bucket): rows for bucket, rows in data["ages"].items()}
+        return cls(data["number"], records, Count(**data["count"]), data["is_retried"], ages)
 
 
 def add_checksums(checksums: Iterable[str]) -> str:

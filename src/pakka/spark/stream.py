@@ -21,10 +21,12 @@ from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
+from pakka.coordinator.tell import by_sink
 from pakka.coordinator.watch import spool_of
 from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
 from pakka.model.epoch import Epoch, Origin
-from pakka.model.event import Delivered, Event, Started
+from pakka.model.event import Delivered, Listen, Started
+from pakka.model.latency import Latency
 from pakka.model.prepared import SlotReport
 from pakka.points import reach
 from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
@@ -56,7 +58,7 @@ class Delivery:
         plan: Plan,
         store: StateStore,
         process: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-        listen: Callable[[Event], None] = lambda _: None,
+        listen: Listen = lambda _: None,
         read_files: Callable[[SparkSession, list[str]], DataFrame] | None = None,
     ) -> None:
         self.pipeline = pipeline
@@ -81,6 +83,7 @@ class Delivery:
             sleep=time.sleep,
             pool=self._pool,
             probing=spool_of(pipeline),
+            listen=listen,
         )
 
     def start(self, checkpoint: str | None, spark: SparkSession) -> Recovered:
@@ -90,7 +93,8 @@ class Delivery:
         run = self.coordinator.start(look)
         self._checkpoint = checkpoint
         committed = run.committed.number if run.committed else -1
-        self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted))
+        undone = by_sink(run.undone)
+        self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted, undone))
         return run
 
     def deliver(self, batch: DataFrame, origin: Origin, at_us: int, offsets: bytes = b"") -> EpochReport:
@@ -105,19 +109,7 @@ class Delivery:
         if report.is_new:
             self.epochs += 1
             self.rows_in += report.count.rows_in
-        self.listen(
-            Delivered(
-                self.pipeline.name,
-                report.epoch.number,
-                report.is_new,
-                report.count.rows_in,
-                dict(report.sinks),
-                report.count.dead,
-                report.count.dropped,
-                time.time() - began,
-                report.commit_s,
-            )
-        )
+        self.listen(_delivered(report, began, at_us))
         reach("acknowledge.before", report.epoch.number)
         return report
 
@@ -206,6 +198,25 @@ def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int
         if "error" in answer:
             raise _error_of(answer["error"])
     return Harvest(expected, [SlotReport.from_json(a["report"]) for a in answers])
+
+
+def _delivered(report: EpochReport, began: float, at_us: int) -> Delivered:
+    now = time.time()
+    return Delivered(
+        report.epoch.pipeline,
+        report.epoch.number,
+        report.is_new,
+        report.count.rows_in,
+        dict(report.sinks),
+        report.count.dead,
+        report.count.dropped,
+        now - began,
+        report.commit_s,
+        report.prepare_s,
+        report.decide_s,
+        report.swept,
+        Latency(report.ages, now - at_us / 1e6) if report.ages else None,
+    )
 
 
 def query_id(batch: DataFrame) -> str:

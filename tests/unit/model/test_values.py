@@ -48,7 +48,7 @@ def test_the_nearest_name_is_offered():
 @given(slots, numbers, st.integers(0, 2**64 - 1))
 def test_a_prepared_record_survives_json(slot, rows, checksum):
     record = Prepared(slot, rows, checksum_of(checksum), {"files": [["a", 1]]})
-    report = SlotReport(slot.number, (record,), Count(rows, rows), True)
+    report = SlotReport(slot.number, (record,), Count(rows, rows), True, {17: rows})
     assert SlotReport.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
