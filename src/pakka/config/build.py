@@ -48,6 +48,7 @@ def build(document: Document) -> Pipeline:
             source=source,
             sinks=sinks,
             process=process,
+            record_time=cover(shape.record_time, data),
             quality=rules,
             dead_letters=dead,
             state=cover(shape.state, data),

@@ -182,6 +182,8 @@ class PipelineShape(_Shape):
     """Where rows come from: one kind of source with its options."""
     process: Annotated[Process, BeforeValidator(_sql)] | None = None
     """Spark SQL over the view `source`, or `{python: "module:function"}`. Rows go on as they are if not given."""
+    record_time: Text | None = None
+    """When a row's record was made, for the metrics: a TIMESTAMP column, or an expression, of what `process` makes. Default: the source's, if kept."""
     quality: list[RuleShape] = []
     """Rules that every row must keep."""
     sinks: Annotated[dict[str, Options], Field(min_length=1)]

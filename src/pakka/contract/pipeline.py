@@ -45,6 +45,9 @@ class Pipeline:
     sinks: Mapping[str, Output | Sink]
     process: str | Callable[[DataFrame], DataFrame] | None = None
     """Spark SQL over the view `source`, or a function from DataFrame to DataFrame."""
+    record_time: str | None = None
+    """When a row's record was made, for the metrics: a TIMESTAMP column or expression over the rows that `process` makes. If
+    not given, the column of the source that says it, where there is one and `process` lets it through."""
     quality: tuple[Rule, ...] = ()
     dead_letters: Output | Sink | None = None
     state: str = "sqlite:///.pakka/state.db"

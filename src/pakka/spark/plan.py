@@ -18,9 +18,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 from pyspark.sql.functions import coalesce, col, expr, lit, to_json, when, xxhash64
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from pakka.contract.pipeline import DEAD_LETTERS, Output, Pipeline
+from pakka.contract.watch import Timed
 from pakka.errors import ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.quality.dead_letter import quoted_whole, row_sql
@@ -100,8 +101,10 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
             wire.columns[hashed] = when(col(_MASK) == lit(0), wire.columns[hashed]).otherwise(of_dead)
         sink = pipeline.outputs[DEAD_LETTERS].sink
         routes.append(Route(DEAD_LETTERS, sink, (), (), hashed, is_dead_letters=True))
+    time_place = _time_place(pipeline, judged, wire, columns, judge)
     schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.named, columns).schema)
-    task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, mask_place, row_place)
+    places = (mask_place, row_place, time_place)
+    task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, *places)
     return Plan(mask, wire.named, task)
 
 
@@ -159,6 +162,26 @@ def _route(
     hashed = wire.add(f"hash {expressions}{suffix}", _hash(taken, [f.dataType for f in fields]))
     places = tuple(wire.add(e + suffix if e in computed else e, c) for e, c in zip(expressions, taken, strict=True))
     return Route(name, output.sink, places, names, hashed, where)
+
+
+def _time_place(pipeline: Pipeline, judged: DataFrame, wire: _Wire, columns: list[str], judge: Judge) -> int | None:
+    """Where the record time travels. A column that a sink takes anyway travels once."""
+    given = pipeline.record_time
+    if given is None:
+        column = pipeline.source.time_column if isinstance(pipeline.source, Timed) else None
+        is_kept = column in columns and isinstance(judged.schema[column].dataType, TimestampType)
+        return wire.add(quoted_whole(column)) if column is not None and is_kept else None
+    found = [f.dataType for f in _resolve(pipeline, "record_time", judged, [expr(given)], columns).schema.fields]
+    if found != [TimestampType()]:
+        kinds = ", ".join(kind.simpleString() for kind in found)
+        raise ConfigError(
+            f"pipeline `{pipeline.name}`: record_time: `{given}` is {kinds}, and one timestamp is needed; nothing was started",
+            hint="make it one, for example with `to_timestamp(ts)`, `timestamp_millis(ms)` or `CAST(ts AS TIMESTAMP)`",
+        )
+    (spelt,) = _spelt(given, columns)
+    if judge.is_idle or spelt.strip("`") in columns:
+        return wire.add(spelt)
+    return wire.add(f"record time {spelt}", when(col(_MASK) == lit(0), expr(spelt)))
 
 
 def _spelt(expression: str, columns: list[str]) -> list[str]:

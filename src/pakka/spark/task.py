@@ -22,6 +22,7 @@ from pakka.model.rule import OnFail
 from pakka.points import reach
 from pakka.quality import dead_letter
 from pakka.quality.judge import Judge
+from pakka.spark.age import Ages
 
 _SAMPLE_CHARS = 300
 
@@ -55,6 +56,7 @@ class Task:
     judge: Judge
     mask_column: int | None = None
     row_column: int | None = None
+    time_column: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hand back one JSON document: the slot's report, or the error that no second attempt would mend."""
@@ -75,7 +77,8 @@ class Task:
         try:
             for route in self.routes:
                 lanes.append(_Lane(self, route, number, attempt))
-            count = self._write(batches, lanes)
+            ages = Ages(self.at_us)
+            count = self._write(batches, lanes, ages)
             prepared: list[Prepared] = []
             for lane in lanes:
                 prepared.append(lane.prepare())
@@ -83,13 +86,16 @@ class Task:
         except BaseException as error:
             _discard(lanes, error)
             raise
-        return SlotReport(number, tuple(prepared), count, is_retried=context.attemptNumber() > 0)
+        is_retried = context.attemptNumber() > 0
+        return SlotReport(number, tuple(prepared), count, is_retried, ages.counted())
 
-    def _write(self, batches: Iterator[pa.RecordBatch], lanes: list[_Lane]) -> Count:
+    def _write(self, batches: Iterator[pa.RecordBatch], lanes: list[_Lane], ages: Ages) -> Count:
         rows_in = dead = dropped = 0
         broken: dict[str, int] = {}
         for batch in batches:
             rows_in += batch.num_rows
+            if self.time_column is not None:
+                ages.take(batch.column(self.time_column))
             good, letters, masks = self._split(batch)
             if masks is not None:
                 dead += letters.num_rows if letters is not None else 0
