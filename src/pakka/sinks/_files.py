@@ -17,6 +17,7 @@ from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.sinks._layout import part_prefix, split
 from pakka.sinks._staging import Staging, make_below, refusal
+from pakka.sinks._text import NoTextError
 
 # Spark hands over 10,000 rows at a time. Gathered, they make row groups that are written twice as fast and read better.
 _GATHER_ROWS = 500_000
@@ -128,7 +129,14 @@ class FileWriter:
         self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
         parts = split(table, self.partition_by) if self.partition_by else [("", table)]
         for directory, part in parts:
-            self._file(directory).write(part)
+            try:
+                self._file(directory).write(part)
+            except NoTextError as error:
+                raise SchemaError(
+                    f"{self.staging.binding}: column `{error.column}` of epoch {self.slot.epoch} has {error}, for which there is no "
+                    "text; the epoch is not prepared and nothing of it is visible",
+                    hint="keep such rows out by a rule, or cast the column in `select`",
+                ) from error
 
     def _file(self, directory: str) -> _File:
         """The open file of a partition. Too many partitions at once cost more files, never more memory or handles."""

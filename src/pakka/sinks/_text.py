@@ -19,7 +19,18 @@ import pyarrow.compute as pc
 
 _TEXT = pa.large_string()
 _CONTROLS = bytes(range(0x20))
+_DAY_FIRST, _DAY_LAST = -719162, 2932896
+"""0001-01-01 and 9999-12-31 as days: outside of them Arrow writes a remark instead of a date, or one that no reader takes."""
+_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+
+
+class NoTextError(ValueError):
+    """A value of a column has no text, though its type has."""
+
+    def __init__(self, column: str, what: str) -> None:
+        super().__init__(what)
+        self.column = column
 
 
 def unwritable(kind: pa.DataType) -> pa.DataType | None:
@@ -40,14 +51,23 @@ def unwritable(kind: pa.DataType) -> pa.DataType | None:
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
-    """One JSON object a row. Nulls are written, so that every row has every column."""
-    texts = [_json(column) for column in batch.columns]
-    return _bytes(_object(batch.schema.names, texts, "}\n"))
+    """One JSON object a row, each on a line."""
+    return _bytes(json_objects(batch, "\n"))
+
+
+def json_objects(batch: pa.RecordBatch, end: str = "") -> pa.Array:
+    """One JSON object a row, of at least one column, with `end` behind it. Nulls are written, so that every row has every column."""
+    return _object(batch.schema.names, _texts(batch, _json), "}" + end)
+
+
+def json_values(array: pa.Array) -> pa.Array:
+    """Each value of a column as JSON; a null stays null. A value that has no text is a ValueError."""
+    return _json_or_null(array)
 
 
 def csv_lines(batch: pa.RecordBatch, delimiter: str) -> pa.Buffer:
     """One line a row by RFC 4180. Text is always quoted, so that an empty text is told from a null; nested columns are JSON."""
-    cells = [_csv(column) for column in batch.columns]
+    cells = _texts(batch, _csv)
     if len(cells) == 1:
         # A null alone would be an empty line, which readers pass over: the row would be lost.
         cells = [pc.if_else(pc.equal(cells[0], _text("")), _text('""'), cells[0])]
@@ -58,6 +78,17 @@ def csv_lines(batch: pa.RecordBatch, delimiter: str) -> pa.Buffer:
 def csv_header(names: Sequence[str], delimiter: str) -> bytes:
     """The names, quoted like any text."""
     return (delimiter.join('"' + name.replace('"', '""') + '"' for name in names) + "\n").encode()
+
+
+def _texts(batch: pa.RecordBatch, text: Callable[[pa.Array], pa.Array]) -> list[pa.Array]:
+    """The texts of each column, or `NoTextError`."""
+    texts = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            texts.append(text(column))
+        except ValueError as error:
+            raise NoTextError(name, str(error)) from error
+    return texts
 
 
 def _json(array: pa.Array) -> pa.Array:
@@ -111,6 +142,8 @@ def _csv_quote(text: pa.Array) -> pa.Array:
 def _plain(array: pa.Array) -> pa.Array:
     """A scalar's text with nothing around it."""
     kind = array.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        _check_years(array)
     if pa.types.is_timestamp(kind):
         # Without its zone the number is UTC; with it, Arrow asks the zone's rules for every row.
         text = pc.binary_replace_slice(array.cast(pa.timestamp(kind.unit)).cast(_TEXT), 10, 11, "T")
@@ -119,6 +152,16 @@ def _plain(array: pa.Array) -> pa.Array:
         values = [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
         return pa.array(values, _TEXT)
     return array.cast(_TEXT)
+
+
+def _check_years(array: pa.Array) -> None:
+    """A date that has no text is a ValueError."""
+    kind = array.type
+    per_day = 1 if pa.types.is_date32(kind) else _PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
+    ends = pc.min_max(array.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())).as_py()
+    low, high = _DAY_FIRST * per_day, (_DAY_LAST + 1) * per_day
+    if ends["min"] is not None and not (low <= ends["min"] and ends["max"] < high):
+        raise ValueError("a year outside 1 to 9999")
 
 
 def _floats(array: pa.Array, nan: str, infinity: str, minus_infinity: str) -> pa.Array:

@@ -296,3 +296,20 @@ def test_text_that_is_not_text_is_refused_before_it_is_staged(tmp_path, sink):
     with pytest.raises(SchemaError, match="malformed rows") as caught:
         writer.write(pa.record_batch([bad], names=["name"]))
     assert "BINARY" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [JsonSink, CsvSink])
+@pytest.mark.parametrize(
+    ("value", "arrow"),
+    [(2932897, pa.date32()), (-719163, pa.date32()), (2**62, pa.timestamp("us"))],
+)
+def test_a_date_that_has_no_text_is_refused_and_not_written_as_a_remark(tmp_path, kind, value, arrow):
+    rows = pa.table({"id": [1], "at": pa.array([value], arrow)})
+    driver = Driver(kind(str(tmp_path / "out")), 1)
+    writer = driver.writer(0, schema=rows.schema)
+    with pytest.raises(SchemaError, match="column `at` of epoch 0 has a year outside"):
+        for batch in rows.to_batches():
+            writer.write(batch)
+        writer.prepare("00")
+    writer.discard()
+    assert staged(driver.sink) == []
