@@ -26,6 +26,10 @@ setup-postgres: ## make sure PostgreSQL's server binaries are there for the test
 setup-mariadb: ## make sure MariaDB's server binaries are there for the tests
 	@tools/mariadb.sh
 
+.PHONY: setup-kafka
+setup-kafka: setup ## fetch a Kafka broker for the tests and for `make kafka`
+	@tools/kafka.sh
+
 .PHONY: setup-model
 setup-model: setup ## fetch TLC, which checks the protocol's specification
 	@tools/model.sh
@@ -33,6 +37,10 @@ setup-model: setup ## fetch TLC, which checks the protocol's specification
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
+
+.PHONY: kafka
+kafka: setup-kafka ## run a Kafka broker to try things on, until Ctrl-C; ARGS="--port 0" takes a free port
+	@$(PY) tools/kafka/broker.py $(ARGS)
 
 .PHONY: test
 test: setup setup-postgres setup-mariadb setup-model check ## run the checks and every test
