@@ -152,6 +152,19 @@ class _Watch:
 _watch = _Watch()
 
 
+def ask_at_once(
+    db: psycopg.Connection[Row], statements: str, params: Sequence[object] | Mapping[str, object]
+) -> list[Row]:
+    """Several statements in one exchange with the server. Brings the rows of the last one that has any."""
+    cursor = psycopg.ClientCursor(db)
+    cursor.execute(statements, params)
+    found: list[Row] = []
+    while True:
+        found = cursor.fetchall() if cursor.description else found
+        if not cursor.nextset():
+            return found
+
+
 def _renew_watch() -> None:
     """A forked process has no thread but the one that forked it."""
     global _watch
@@ -185,20 +198,27 @@ class Line:
 
     def ask(self, statement: str, params: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
         """Run a statement, and bring all its rows. Call it inside `within`, or another deadline."""
-        if self._is_cut:
-            raise psycopg.OperationalError("the connection was given up")
+        self._check()
         cursor = self.db.execute(statement, params or None)
         return cursor.fetchall() if cursor.description else []
+
+    def ask_at_once(self, statements: str, params: Sequence[object] | Mapping[str, object]) -> list[Row]:
+        """The same for several statements. The first that fails ends them all."""
+        self._check()
+        return ask_at_once(self.db, statements, params)
 
     def end(self, statement: str) -> None:
         """End a transaction, and see that the server has done just that: in one that has failed it rolls back instead, and
         calls it no error.
         """
-        if self._is_cut:
-            raise psycopg.OperationalError("the connection was given up")
+        self._check()
         told = self.db.execute(statement).statusmessage or ""
         if not told or not statement.startswith(told):
             raise psycopg.InternalError(f"{statement} was answered with {told or 'nothing'}")
+
+    def _check(self) -> None:
+        if self._is_cut:
+            raise psycopg.OperationalError("the connection was given up")
 
     def within(self, times: float = 1) -> Deadline:
         """Cut the line if what is inside takes too long: so many times what one answer may take."""

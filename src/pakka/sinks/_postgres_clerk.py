@@ -22,6 +22,7 @@ from pakka.sinks._two_phase import HEADER, Answer, Clerk, Page, Share
 
 _RAISE_WAIT_MS = 1000
 """How long raising the fence waits for what is prepared. Settling it is recovery's to do, and it asks again."""
+_LOCK_MS = 10_000
 _IDENT = re.compile(r"[A-Za-z0-9_./-]{1,199}")
 _LOCK_TABLES = 7098462
 """Any number that nobody else locks: one driver at a time makes the tables."""
@@ -34,6 +35,10 @@ BEGIN = """
     SET LOCAL lock_timeout = '{lock_ms}ms';
     SET LOCAL idle_in_transaction_session_timeout = '{idle_s}s';
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'
+"""
+PLACE = """
+    (SELECT oid FROM pg_database WHERE datname = current_database()),
+    (SELECT oid FROM pg_namespace WHERE nspname = coalesce(%(schema)s, current_schema()))
 """
 NO_TABLES = (errors.UndefinedTable, errors.InvalidSchemaName)
 
@@ -124,28 +129,26 @@ class PostgresClerk(Clerk):
         return True
 
     def write_header(self, fence: int, epoch: int, header: str, *, keep: int) -> bool:
-        with told(self.binding, self.address), self.transaction() as line:
-            if fence_of(line, self.names, self.key, "FOR SHARE") > fence:
-                return False
-            if not Page(header=header).is_whole or self._has_slots(line, epoch):
-                # The commit of any slot after it, which waits for the disk, takes this one along. The mark that the epoch is
-                # whole may be lost with the server: its slots vouch for it. An epoch without slots has nothing else.
-                line.ask("SET LOCAL synchronous_commit = off")
-            line.ask(
-                f"INSERT INTO {self.names.ledger} VALUES (%(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, 0, '{0:016x}', DEFAULT, "
-                "%(header)s) ON CONFLICT (pipeline, sink, epoch, slot, fence, attempt) DO UPDATE SET entry = excluded.entry",
-                {**self.key, "epoch": epoch, "header": header},
-            )
-            line.ask(
-                f"DELETE FROM {self.names.ledger} WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch <= %(keep)s",
-                {**self.key, "keep": keep},
-            )
-        return True
-
-    def _has_slots(self, line: Line, epoch: int) -> bool:
-        mine = f"pipeline = %(pipeline)s AND sink = %(sink)s AND epoch = %(epoch)s AND slot <> {HEADER}"
-        statement = f"SELECT EXISTS (SELECT 1 FROM {self.names.ledger} WHERE {mine})"
-        return bool(line.ask(statement, {**self.key, "epoch": epoch})[0][0])
+        mine = "pipeline = %(pipeline)s AND sink = %(sink)s"
+        ledger = self.names.ledger
+        # The commit of any slot after it, which waits for the disk, takes this one along. The mark that the epoch is whole may
+        # be lost with the server: its slots vouch for it. An epoch without slots has nothing else.
+        statements = f"""
+            {BEGIN.format(statement_s=30, lock_ms=_LOCK_MS, idle_s=10)};
+            SELECT set_config('synchronous_commit', 'off', true) WHERE NOT %(is_whole)s
+                OR EXISTS (SELECT 1 FROM {ledger} WHERE {mine} AND epoch = %(epoch)s AND slot <> {HEADER});
+            WITH held AS (SELECT fence FROM {self.names.fence} WHERE {mine} FOR SHARE),
+            ours AS (SELECT 1 WHERE coalesce((SELECT fence FROM held), 0) <= %(fence)s),
+            old AS (DELETE FROM {ledger} WHERE {mine} AND epoch <= %(keep)s AND EXISTS (SELECT 1 FROM ours))
+            INSERT INTO {ledger} (pipeline, sink, epoch, slot, fence, attempt, rows, checksum, entry)
+            SELECT %(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, 0, '{0:016x}', %(header)s FROM ours
+            ON CONFLICT (pipeline, sink, epoch, slot, fence, attempt) DO UPDATE SET entry = excluded.entry
+            RETURNING true AS is_entered;
+            COMMIT
+        """
+        values = {**self.key, "epoch": epoch, "fence": fence, "keep": keep, "header": header}
+        with told(self.binding, self.address), self.lines.lend() as line, line.within():
+            return bool(line.ask_at_once(statements, {**values, "is_whole": Page(header=header).is_whole}))
 
     def commit(self, ident: str) -> Answer:
         return self._end("COMMIT", ident)
@@ -206,7 +209,7 @@ class PostgresClerk(Clerk):
         return answer
 
     @contextmanager
-    def transaction(self, lock_ms: int = 10_000) -> Iterator[Line]:
+    def transaction(self, lock_ms: int = _LOCK_MS) -> Iterator[Line]:
         """A transaction that is rolled back, with its connection, by anything that is raised inside."""
         with self.lines.lend() as line, line.within():
             line.ask(BEGIN.format(statement_s=30, lock_ms=lock_ms, idle_s=10))
@@ -236,9 +239,5 @@ def fence_of(line: Line, names: Names, key: dict[str, str], lock: str = "") -> i
 
 def place_of(line: Line, target: Target) -> str:
     """Which database and schema: ids of prepared transactions are shared by the whole server."""
-    ((database, schema),) = line.ask(
-        "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), "
-        "(SELECT oid FROM pg_namespace WHERE nspname = coalesce(%s, current_schema()))",
-        (target.schema,),
-    )
+    ((database, schema),) = line.ask(f"SELECT {PLACE}", {"schema": target.schema})
     return f"{database}.{schema}"

@@ -18,6 +18,7 @@ import pyarrow.types as pt
 
 from pakka.errors import BugError, ConfigError, SchemaError
 from pakka.model.id import nearest
+from pakka.postgres_line import ask_at_once
 from pakka.sinks._columns import Place
 from pakka.sinks._postgres_array import Ints, is_valid_of, numbers_of
 from pakka.sinks._postgres_page import PAGE_BYTES, PageRoom
@@ -54,6 +55,7 @@ _PERSISTENCE = {"u": "unlogged", "t": "temporary"}
 
 _READ = """
 SELECT c.oid::bigint, n.nspname, c.relkind::text, c.relpersistence::text, getdatabaseencoding(),
+       c.relhasindex AND EXISTS (SELECT 1 FROM pg_index WHERE indrelid = c.oid AND (indisunique OR indisexclusion)),
        a.attname, format_type(a.atttypid, a.atttypmod), d.type_oid::bigint, d.modifier,
        CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace OR t.typname = 'citext' THEN t.typname
             ELSE '' END,
@@ -162,20 +164,22 @@ class Table:
     """`ordinary`, `partitioned`, `view`, `materialized view`, `foreign`, `unlogged` or `temporary`."""
     encoding: str
     columns: tuple[Column, ...]
+    is_unique: bool = False
+    """Whether a row may keep another one out: there is a unique index, or an exclusion constraint."""
 
 
-def read_table(db: psycopg.Connection[Any], target: Target) -> Table | None:
-    """What the catalog knows of the target; None if there is no such table."""
+def read_table(db: psycopg.Connection[Any], target: Target, first: str = "") -> Table | None:
+    """What the catalog knows of the target; None if there is no such table. `first` is what the server does before it looks."""
     if db.info.encoding != "utf-8":
         raise BugError(
             f"the connection speaks {db.info.encoding}, and text in a binary COPY would be taken for that; nothing was written"
         )
-    rows = db.execute(_READ, [target.sql]).fetchall()
+    rows = ask_at_once(db, first.replace("%", "%%") + _READ, [target.sql])
     if not rows:
         return None
-    oid, schema, kind, persistence, encoding = rows[0][:5]
-    columns = tuple(_column(row[5:]) for row in rows if row[5] is not None)
-    return Table(oid, schema, _PERSISTENCE.get(persistence) or _KINDS.get(kind, "other"), encoding, columns)
+    oid, schema, kind, persistence, encoding, is_unique = rows[0][:6]
+    columns = tuple(_column(row[6:]) for row in rows if row[6] is not None)
+    return Table(oid, schema, _PERSISTENCE.get(persistence) or _KINDS.get(kind, "other"), encoding, columns, is_unique)
 
 
 def _column(row: Sequence[Any]) -> Column:

@@ -16,13 +16,18 @@ _LOCK_TARGET = 7098463
 """Any number that nobody else locks: one writer at a time makes or changes tables."""
 
 
+def is_ready(sink: PostgresSink, table: Table | None, schema: pa.Schema) -> bool:
+    """Whether the table is there, with all the columns that it is to have."""
+    return table is not None and not (sink.evolve and add_columns_statements(sink.where, table, schema))
+
+
 def make_ready(line: Line, place: Place, sink: PostgresSink, schema: pa.Schema) -> Table:
     """Make the table, or add columns to it, if the options say so. In a transaction of its own, before any row: inside the
     rows' own one it would keep every other slot waiting until the commit.
     """
     target = sink.where
     table = read_table(line.db, target)
-    if table is not None and not (sink.evolve and add_columns_statements(target, table, schema)):
+    if table is not None and is_ready(sink, table, schema):
         return table
     if table is None and not sink.create:
         raise place.refuse(f"there is no {place}", hint="make it, or set `create: true`")

@@ -18,22 +18,19 @@ from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.postgres_line import BULK, Address, Line
 from pakka.sinks._lines import Lines
-from pakka.sinks._postgres_clerk import BEGIN, Names, fence_of, lines_of, place_of
+from pakka.sinks._postgres_clerk import BEGIN, NO_TABLES, PLACE, Names, lines_of
 from pakka.sinks._postgres_column import Fit, Table, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_error import told
-from pakka.sinks._postgres_table import make_ready
+from pakka.sinks._postgres_table import is_ready, make_ready
 from pakka.sinks._sql_writer import SqlWriter
 
 if TYPE_CHECKING:
     from pakka.sinks.postgres import PostgresSink
 
 _LOCK_MS = 30_000
-_PREPARE_LOCK_MS = 10_000
 # A copy takes as long as Spark takes to make the rows; what holds it up is the line's own limit on silence.
 _FOR_EVER_S = 0
-
-_HAS_UNIQUE = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = %s AND (indisunique OR indisexclusion))"
 
 _lines: dict[tuple[int, str], Lines[Line]] = {}
 
@@ -103,36 +100,59 @@ class PostgresWriter(SqlWriter[Line]):
         """Everything that can be refused is refused here, before the first row."""
         line = self._open_line
         with line.within():
-            self._check_fence(fence_of(line, self.names, self.key))
-            self.ident = f"{self.slot}/{place_of(line, self.sink.where)}"
-            table = make_ready(line, self.place, self.sink, schema)
-            self._is_visible = self._has_committed_attempt(line, self.names.ledger)
+            self._look(line)
             if self._is_visible:
-                return Fit(self.place, schema, table)
-            self._drop_earlier_attempts(line, table)
-            line.ask(BEGIN.format(statement_s=_FOR_EVER_S, lock_ms=_LOCK_MS, idle_s=_FOR_EVER_S))
-            # From here on nobody can change the columns: COPY in binary form would take the bytes of one type for another's.
-            line.ask(f"LOCK TABLE {self.sink.where.sql} IN ROW EXCLUSIVE MODE")
-            locked = read_table(line.db, self.sink.where)
-            if locked is None:
+                return Fit(self.place, schema, make_ready(line, self.place, self.sink, schema))
+            table = self._lock_table(line)
+            if not is_ready(self.sink, table, schema):
+                line.ask("ROLLBACK")
+                make_ready(line, self.place, self.sink, schema)
+                table = self._lock_table(line)
+            if table is not None and table.is_unique and (gids := self._earlier_attempts(line)):
+                line.ask("ROLLBACK")  # inside a transaction none can be ended that is prepared
+                for gid in gids:
+                    _drop(line, gid)
+                table = self._lock_table(line)
+            if table is None:
                 raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
-            return Fit(self.place, schema, locked)
+            return Fit(self.place, schema, table)
 
-    def _drop_earlier_attempts(self, line: Line, table: Table) -> None:
+    def _look(self, line: Line) -> None:
+        """The fence, the place that ids of this database and schema end with, and whether another attempt is visible."""
+        ((fence, database, schema, self._is_visible),) = line.ask(
+            f"""
+            SELECT coalesce((SELECT fence FROM {self.names.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s), 0), {PLACE},
+                coalesce((SELECT bool_and((fence, attempt) <> (%(fence)s, %(attempt)s)) FROM {self.names.ledger}
+                    WHERE pipeline = %(pipeline)s AND sink = %(sink)s AND epoch = %(epoch)s AND slot = %(slot)s), false)
+            """,
+            {**self._ledger_row(""), "schema": self.sink.where.schema},
+        )
+        self._check_fence(fence)
+        self.ident = f"{self.slot}/{database}.{schema}"
+
+    def _lock_table(self, line: Line) -> Table | None:
+        """Begin. From here on nobody can change the columns: COPY in binary form would take the bytes of one type for another's.
+
+        None if there is no table; then the transaction can only be rolled back.
+        """
+        begin = BEGIN.format(statement_s=_FOR_EVER_S, lock_ms=_LOCK_MS, idle_s=_FOR_EVER_S)
+        try:
+            return read_table(
+                line.db, self.sink.where, f"{begin}; LOCK TABLE {self.sink.where.sql} IN ROW EXCLUSIVE MODE;"
+            )
+        except NO_TABLES:
+            return None
+
+    def _earlier_attempts(self, line: Line) -> list[str]:
         """A prepared attempt holds its keys of a unique index, and this one, with the same rows, would wait for it for ever.
 
         Spark begins a second attempt when the first has failed. Should the first have won after all, its record is refused at
         the commit and the epoch runs again: nothing is lost by it.
         """
-        if not line.ask(_HAS_UNIQUE, (table.oid,))[0][0]:
-            return
         prefix = str(replace(self.slot, attempt=0)).removesuffix("0")
-        found = line.ask("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s)", (prefix,))
         place = self.ident.partition("/")[2]
-        for (gid,) in found:
-            if gid.partition("/")[2] == place:
-                with told(self._who, self.sink.address):
-                    _ignore_gone(line, gid)
+        found = line.ask("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s)", (prefix,))
+        return [gid for (gid,) in found if gid.partition("/")[2] == place]
 
     def _start_copy(self, schema: pa.Schema) -> tuple[Any, AbstractContextManager[Any], CopyStream]:
         line = self._open_line
@@ -163,18 +183,28 @@ class PostgresWriter(SqlWriter[Line]):
 
     def _enter(self, checksum: str) -> None:
         """The fence under a lock that stays until the end, and the ledger row that the rows come into sight with."""
+        row = self._ledger_row(checksum)
+        marks = ", ".join(f"%({column})s" for column in row)
         line = self._open_line
-        with line.within():
-            line.ask(f"SET LOCAL lock_timeout = '{_PREPARE_LOCK_MS}ms'")
-            self._check_fence(fence_of(line, self.names, self.key, "FOR SHARE"))
-            if line.ask("SELECT 1 FROM pg_prepared_xacts WHERE gid = %s", (self.ident,)):
-                raise self._used()
-            try:
-                row = self._ledger_row(checksum)
-                marks = ", ".join(f"%({column})s" for column in row)
-                line.ask(f"INSERT INTO {self.names.ledger} ({', '.join(row)}) VALUES ({marks})", row)
-            except errors.UniqueViolation as error:
-                raise self._used() from error
+        try:
+            with line.within():
+                ((fence, is_used),) = line.ask(
+                    f"""
+                    WITH held AS (
+                        SELECT fence FROM {self.names.fence} WHERE pipeline = %(pipeline)s AND sink = %(sink)s FOR SHARE),
+                    known AS (SELECT EXISTS (SELECT 1 FROM pg_prepared_xacts WHERE gid = %(gid)s) AS is_used),
+                    entered AS (
+                        INSERT INTO {self.names.ledger} ({", ".join(row)}) SELECT {marks} FROM held, known
+                        WHERE held.fence = %(fence)s AND NOT is_used)
+                    SELECT coalesce((SELECT fence FROM held), 0), is_used FROM known
+                    """,
+                    {**row, "gid": self.ident},
+                )
+        except errors.UniqueViolation as error:
+            raise self._used() from error
+        self._check_fence(fence)
+        if is_used:
+            raise self._used()
 
     def _send_prepare(self) -> None:
         line = self._open_line
@@ -202,7 +232,7 @@ class PostgresWriter(SqlWriter[Line]):
             raise
 
 
-def _ignore_gone(line: Line, gid: str) -> None:
+def _drop(line: Line, gid: str) -> None:
     try:
         line.ask(f"ROLLBACK PREPARED '{gid}'")
     except errors.UndefinedObject:

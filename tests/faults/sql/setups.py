@@ -23,7 +23,7 @@ def impatient() -> None:
 
 def short_locks() -> None:
     """Wait for somebody else's lock only a moment."""
-    _postgres_writer._LOCK_MS = _postgres_applier._LOCK_MS = _postgres_writer._PREPARE_LOCK_MS = LOCK_S * 300
+    _postgres_writer._LOCK_MS = _postgres_applier._LOCK_MS = LOCK_S * 300
     _mysql_line._SESSION = _mysql_line._SESSION.replace(f"timeout = {_mysql_line._LOCK_WAIT_S}", f"timeout = {LOCK_S}")
     _mysql_applier._LOCK_WAIT_S = LOCK_S
 
