@@ -17,6 +17,16 @@ class Origin:
     query: str
     batch: int
     digest: str
+    position: str = field(default="", compare=False)
+    """Where the source stands after this epoch, in its own words; empty if it has none. It follows from the offsets, and
+    tells other systems how far the pipeline is: it is no part of what makes an epoch the same."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Without a position where there is none: records written before there were positions stay as they are."""
+        data = asdict(self)
+        if not self.position:
+            del data["position"]
+        return data
 
     def __str__(self) -> str:
         return f"query {self.query[:8]}, batch {self.batch}, offsets {self.digest[:12]}"
@@ -31,7 +41,7 @@ class Epoch:
     origin: Origin
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"pipeline": self.pipeline, "number": self.number, "origin": self.origin.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Epoch:

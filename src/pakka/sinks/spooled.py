@@ -56,6 +56,9 @@ class Token:
     """Of all rows together, whatever their order; the same if the epoch is run again."""
     entry: str
     """What to remember: opaque text, a few hundred bytes and some ten more a slot. Give it back from `ledger`."""
+    position: str = ""
+    """Where the source stands after this epoch, in its own words; empty if it has none. For a system that can tell others
+    in the same transaction; the source itself goes by Spark's checkpoint."""
 
     def __str__(self) -> str:
         return f"pakka.{self.sink}.{self.epoch}"
@@ -276,7 +279,8 @@ class SpooledCommitter:
         checksum = add_checksums(p.checksum for p in prepared)
         slots = [[p.slot.number, p.slot.fence, p.slot.attempt] for p in prepared]
         entry = {"v": 1, "epoch": epoch.to_json(), "rows": rows, "checksum": checksum, "slots": slots}
-        return Token(sink, self.fence, epoch.number, rows, checksum, json.dumps(entry, separators=(",", ":")))
+        text = json.dumps(entry, separators=(",", ":"))
+        return Token(sink, self.fence, epoch.number, rows, checksum, text, epoch.origin.position)
 
     def _not_applied(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Outcome:
         """The sink's own transaction found the epoch or a newer fence: only its ledger can tell which."""

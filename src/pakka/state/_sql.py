@@ -59,7 +59,7 @@ class OpenCount(NamedTuple):
     """What settling needs of an open epoch, without its records."""
 
     number: int
-    origin: str
+    origin: Origin
     counts: Count
 
 
@@ -86,7 +86,7 @@ def is_same(decision: Decision, row: Row) -> bool:
 
 
 def origin_json(origin: Origin) -> str:
-    return to_json(asdict(origin))
+    return to_json(origin.to_json())
 
 
 def owner_json(owner: Owner) -> str:
@@ -122,7 +122,7 @@ def decision_of(pipeline: str, row: Row) -> Decision:
 def open_count_of(row: Row) -> OpenCount:
     """A row of OPEN_COUNTS."""
     number, origin, counts = row
-    return OpenCount(number, origin, _count_of(counts))
+    return OpenCount(number, _origin_of(origin), _count_of(counts))
 
 
 def epoch_row_of(pipeline: str, row: Row) -> EpochRow:

@@ -118,12 +118,12 @@ class SqlStore(ABC):
 
     def amend(self, decision: Decision) -> None:
         pipeline, number = decision.epoch.pipeline, decision.epoch.number
-        params, origin = _sql.amend_params(decision), _sql.origin_json(decision.epoch.origin)
+        params, origin = _sql.amend_params(decision), decision.epoch.origin
 
         def work() -> None:
             state = self._owned(pipeline, decision.fence)
             if (number, origin) not in [(o.number, o.origin) for o in self._open_counts(state)]:
-                raise self._bug(pipeline, f"epoch {number} ({decision.epoch.origin}) is not open and cannot be amended")
+                raise self._bug(pipeline, f"epoch {number} ({origin}) is not open and cannot be amended")
             self._execute(_sql.AMEND, params)
 
         self._write(f"the amended decision of epoch {number} of pipeline `{pipeline}`", work)
@@ -154,12 +154,12 @@ class SqlStore(ABC):
             # Open decisions up to `epoch` are committed like all before it, and their counts are known. Only one of the same
             # number from other offsets is not what the sinks hold.
             older = [o for o in self._open_counts(state) if o.number <= epoch.number]
-            if older and older[-1].number == epoch.number and older[-1].origin != origin:
+            if older and older[-1].number == epoch.number and older[-1].origin != epoch.origin:
                 older.pop()
                 self._execute(_sql.PRUNE, (pipeline, epoch.number - 1, epoch.number))
             if not older or older[-1].number < epoch.number:
                 self._execute(_sql.ADD_EPOCH, (pipeline, epoch.number, fence, origin, nothing, "{}", None, 0.0))
-                older.append(_sql.OpenCount(epoch.number, origin, Count()))
+                older.append(_sql.OpenCount(epoch.number, epoch.origin, Count()))
             self._advance(state, older)
 
         self._write(f"the adoption of epoch {epoch.number} by pipeline `{pipeline}`", work)
@@ -234,9 +234,12 @@ class SqlStore(ABC):
         """
         name, before = state.pipeline, state.committed
         after = settled[-1].number if settled else before
-        origin = settled[-1].origin if settled else state.origin and _sql.origin_json(state.origin)
+        origin = settled[-1].origin if settled else state.origin
         totals = sum((s.counts for s in settled), state.totals)
-        self._execute(_sql.ADVANCE, (after, origin, int(state.is_reset), _sql.count_json(totals), name))
+        self._execute(
+            _sql.ADVANCE,
+            (after, origin and _sql.origin_json(origin), int(state.is_reset), _sql.count_json(totals), name),
+        )
         if after > before:
             self._execute(_sql.DROP_PREPARED, (name, before, after))
             self._execute(_sql.PRUNE, (name, before - WINDOW, after - WINDOW))

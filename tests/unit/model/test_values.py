@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pakka import errors
 from pakka.errors import BugError, ConfigError, PakkaError
-from pakka.model.epoch import Count
+from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.guarantee import Guarantee, Level, Part
 from pakka.model.id import Slot, check_name, nearest
 from pakka.model.phase import MOVES, Phase, move
@@ -50,6 +50,18 @@ def test_a_prepared_record_survives_json(slot, rows, checksum):
     record = Prepared(slot, rows, checksum_of(checksum), {"files": [["a", 1]]})
     report = SlotReport(slot.number, (record,), Count(rows, rows), True, {17: rows})
     assert SlotReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_a_position_survives_json_and_does_not_make_another_epoch():
+    bare = Epoch("p", 3, Origin("query", 3, "digest"))
+    placed = Epoch("p", 3, Origin("query", 3, "digest", '{"kafka":{}}'))
+    assert Epoch.from_json(json.loads(json.dumps(placed.to_json()))).origin.position == '{"kafka":{}}'
+    assert (placed, hash(placed)) == (bare, hash(bare))
+
+
+def test_an_epoch_without_a_position_is_written_as_it_was_before_there_were_any():
+    before = {"pipeline": "p", "number": 3, "origin": {"query": "query", "batch": 3, "digest": "digest"}}
+    assert Epoch.from_json(before).to_json() == before
 
 
 def test_a_record_of_a_newer_pakka_is_left_alone():

@@ -1,7 +1,7 @@
 """What the base of spooled sinks makes of an applier: what it does for a good one, and how it stops a bad one."""
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ class Shelf:
     entry: str = ""
     rows: list[tuple] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    position: str = ""
 
 
 SHELVES: dict[str, Shelf] = {}
@@ -45,6 +46,7 @@ class ShelfApplier(Applier):
         shelf.rows += rows
         shelf.epoch, shelf.entry = token.epoch, token.entry
         shelf.tokens.append(str(token))
+        shelf.position = token.position
         return True
 
 
@@ -87,6 +89,15 @@ def test_a_token_is_the_same_at_every_repetition(site):
     driver.commit_epoch(epoch(0), records)
     driver.commit_epoch(epoch(0), records)
     assert driver.applier.shelf.tokens == ["pakka.refunds.audit.0"]
+
+
+def test_an_applier_is_told_where_the_source_stands(site):
+    driver = site.driver(1)
+    bare = epoch(0)
+    placed = replace(bare, origin=replace(bare.origin, position="offset 7"))
+    assert driver.commit_epoch(placed, site.prepare(0, 1)) == COMMITTED
+    assert driver.applier.shelf.position == "offset 7"
+    assert driver.ledger().last.epoch.origin.position == "offset 7"
 
 
 def failing(site: Site, error: Exception):

@@ -6,12 +6,18 @@ import pytest
 
 from pakka.contract.state import Owner, PipelineState
 from pakka.errors import BugError, FencedError, UsageError
-from pakka.model.epoch import Count
+from pakka.model.epoch import Count, Epoch
 from pakka.model.phase import Phase
 from pakka.state import _store
 from tests.unit.state.places import OWNER, PIPELINE, decision, epoch, fill
 
 EACH = decision(0).count
+
+
+def placed(number: int) -> Epoch:
+    """An epoch whose source says where it stands."""
+    bare = epoch(number)
+    return replace(bare, origin=replace(bare.origin, position=f'{{"kafka":{{"offsets":{number}}}}}'))
 
 
 class TestFence:
@@ -254,6 +260,33 @@ class TestAmend:
         fill(store, 0, 1)
         with pytest.raises(BugError, match="is not open"):
             store.amend(replace(decision(1), epoch=epoch(1, query="query-2")))
+
+    def test_a_decision_written_before_there_were_positions_can_be_amended_with_one(self, store):
+        store.take_fence(PIPELINE, OWNER)
+        fill(store, 0, 1)
+        store.take_fence(PIPELINE, OWNER)
+        amended = decision(1, fence=2, rows=7)
+        store.amend(replace(amended, epoch=placed(1)))
+        assert store.read(PIPELINE).open == (amended,)
+
+
+class TestPosition:
+    def test_a_position_comes_back_with_its_decision_and_stays_with_the_newest_epoch(self, store):
+        store.take_fence(PIPELINE, OWNER)
+        for _ in range(2):
+            store.decide(replace(decision(0), epoch=placed(0)))
+        [open_] = store.read(PIPELINE).open
+        assert open_.epoch.origin.position == placed(0).origin.position
+        store.settle(PIPELINE, 1, 0)
+        state = store.read(PIPELINE)
+        assert state.origin.position == placed(0).origin.position
+        assert store.find(PIPELINE, 0).epoch.origin.position == placed(0).origin.position
+
+    def test_an_adopted_epoch_is_the_open_one_whether_or_not_it_has_a_position(self, store):
+        store.take_fence(PIPELINE, OWNER)
+        fill(store, 0, 0)
+        store.adopt(PIPELINE, 1, placed(0), 0)
+        assert store.read(PIPELINE).totals == EACH
 
 
 class TestAdopt:
