@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".venv" / "share" / "kafka"
@@ -35,7 +36,7 @@ QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
     # A topic that is missing is a mistake that tests have to see.
     "auto.create.topics.enable": "false",
@@ -66,6 +67,7 @@ class Node:
         self.root = root / f"node-{number}"
         self.log = self.root / "log"
         self.port, self.controller_port = 0, 0
+        self.relay: tuple[int, int] | None = None
         self._properties = self.root / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         self._java = java
@@ -77,14 +79,19 @@ class Node:
         return self._process.pid
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        own = {
-            "node.id": str(self.number),
-            "log.dirs": str(self.root / "data"),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-        }
+        own = {"node.id": str(self.number), "log.dirs": str(self.root / "data"), **self._listeners()}
         lines = [f"{name}={value}\n" for name, value in {**own, **settings}.items()]
         self.root.mkdir(parents=True, exist_ok=True)
         self._properties.write_text("".join(lines))
+
+    def _listeners(self) -> dict[str, str]:
+        ports = {"PLAINTEXT": (self.port, self.port), "CONTROLLER": (self.controller_port, self.controller_port)}
+        if self.relay is not None:
+            ports["RELAYED"] = self.relay
+        return {
+            "listeners": ",".join(f"{name}://127.0.0.1:{open_at}" for name, (open_at, _) in ports.items()),
+            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{told}" for name, (_, told) in ports.items()),
+        }
 
     def format(self, cluster_id: str, features: Mapping[str, int]) -> None:
         """Once, before the first start."""
@@ -148,13 +155,18 @@ class Kafka:
         features: Mapping[str, int] | None = None,
         heap_mb: int = HEAP_MB,
         is_quick: bool = True,
+        relay: tuple[int, int] | None = None,
     ) -> None:
         """`settings` are server properties beside the ones above, or instead of them; `features` as StorageTool has them.
 
-        `is_quick` is for tests, which start brokers all the time; a benchmark wants a JVM that compiles well.
+        `is_quick` is for tests, which start brokers all the time; a benchmark wants a JVM that compiles well. `relay` is one
+        more port to listen at, and the port that clients who come in there are sent to: a broker tells every client where
+        it is to be found, so a proxy that it does not know of is left at once. For one node.
         """
+        assert relay is None or nodes == 1, "a relay is for one node"
         java = java_command(heap_mb, is_quick)
         self.nodes = [Node(number, root, java) for number in range(1, nodes + 1)]
+        self.nodes[0].relay = relay
         self.settings = dict(settings or {})
         self._features = dict(features or {})
 
@@ -292,17 +304,10 @@ def java_command(heap_mb: int, is_quick: bool) -> list[str]:
 
 
 @contextmanager
-def running_kafka(
-    nodes: int = 1,
-    settings: Mapping[str, str] | None = None,
-    features: Mapping[str, int] | None = None,
-    heap_mb: int = HEAP_MB,
-    is_quick: bool = True,
-    port: int = 0,
-) -> Iterator[Kafka]:
-    """A cluster that is gone afterwards, with its data."""
+def running_kafka(port: int = 0, **options: Any) -> Iterator[Kafka]:
+    """A cluster that is gone afterwards, with its data. The options are those of `Kafka`."""
     root = Path(tempfile.mkdtemp(prefix="pakka-kafka-"))
-    kafka = Kafka(root, nodes=nodes, settings=settings, features=features, heap_mb=heap_mb, is_quick=is_quick)
+    kafka = Kafka(root, **options)
     try:
         kafka.create(port)
         kafka.start()
@@ -334,7 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        with running_kafka(asked.nodes, settings, heap_mb=1024, is_quick=False, port=asked.port) as kafka:
+        with running_kafka(asked.port, nodes=asked.nodes, settings=settings, heap_mb=1024, is_quick=False) as kafka:
             sys.stdout.write(f"kafka: ready at {kafka.bootstrap}; Ctrl-C ends it and removes its data\n")
             sys.stdout.flush()
             kafka.await_end()

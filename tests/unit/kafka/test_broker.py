@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tools.kafka import broker
 from tools.kafka.broker import BrokerError, count_brokers
 
-from tests.fixtures.kafka import Kafka, Topics, need_kafka, running_kafka
+from tests.fixtures.kafka import END_TXN, Kafka, Topics, need_kafka, relayed_kafka, request_mark, running_kafka
 
 pytestmark = pytest.mark.kafka
 
@@ -129,6 +129,17 @@ def test_a_frozen_broker_does_not_answer_until_it_goes_on(own_kafka):
     own_kafka.await_nodes(own_kafka.nodes)
 
 
+def test_a_commit_whose_answer_is_cut_off_was_done_and_is_repeated():
+    need_kafka()
+    with relayed_kafka() as (kafka, proxy):
+        topic = Topics(kafka.bootstrap).create("sales")
+        producer = deliver(f"127.0.0.1:{proxy.port}", topic, b"one", commit=False)
+        proxy.cut_at(request_mark(END_TXN, 1), is_delivered=True)
+        producer.commit_transaction(30)
+        assert proxy.cuts == 1
+        assert visible(kafka.bootstrap, topic) == [b"one"]
+
+
 def test_a_broker_that_cannot_start_says_why():
     need_kafka()
     with (
@@ -153,12 +164,14 @@ def test_three_nodes_go_on_without_one_of_them():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_launcher_prints_its_address_and_leaves_no_broker_behind(end):
+def test_the_launcher_prints_its_address_and_leaves_no_broker_behind(end, tmp_path):
     need_kafka()
     if end == signal.SIGKILL and sys.platform != "linux":
         pytest.skip("only Linux tells a process of its parent's death")
     command = [sys.executable, str(LAUNCHER), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+    # Killed, it cannot remove the broker's data.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as launcher:
         try:
             said = launcher.stdout.readline()
             assert said.startswith("kafka: ready at 127.0.0.1:"), said
