@@ -230,6 +230,17 @@ class Cluster:
             raise
         return True
 
+    def await_topic(self, name: str) -> Topic:
+        """A topic that was just made: the other brokers hear of it a little later."""
+        deadline = time.monotonic() + ANSWER_S
+        while (topic := self.topic(name)) is None:
+            if time.monotonic() > deadline:
+                raise KafkaException(
+                    KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic `{name}` was made, and is not there")
+                )
+            time.sleep(0.05)
+        return topic
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete topics. What is gone already is fine."""
         wanted = list(names)

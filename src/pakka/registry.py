@@ -26,6 +26,7 @@ SINKS = {
     "sqlite": "pakka.sinks.sqlite:SqliteSink",
     "postgres": "pakka.sinks.postgres:PostgresSink",
     "mysql": "pakka.sinks.mysql:MysqlSink",
+    "kafka": "pakka.sinks.kafka:KafkaSink",
     "console": "pakka.sinks.console:ConsoleSink",
     "memory": "pakka.sinks.memory:MemorySink",
 }
@@ -34,7 +35,14 @@ SOURCES = {
     "rate": "pakka.sources.rate:RateSource",
 }
 # The optional dependency that brings a driver library, by the module it is imported as.
-EXTRAS = {"psycopg": "postgres", "pgpq": "postgres", "pymysql": "mysql"}
+EXTRAS = {
+    "psycopg": "postgres",
+    "pgpq": "postgres",
+    "pymysql": "mysql",
+    "confluent_kafka": "kafka",
+    "fastavro": "kafka",
+    "prometheus_client": "metrics",
+}
 
 
 class Role(Enum):

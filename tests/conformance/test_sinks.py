@@ -7,8 +7,10 @@ from pakka.testing import SinkContract, Waiver
 from pakka.testing.contract import CASES, Beside, Golden
 from tests.conformance import harnesses
 from tests.conformance.harnesses import GOLDEN, HARNESSES
+from tests.conformance.kafka import KafkaHarness
 from tests.conformance.mysql import MysqlHarness
 from tests.conformance.postgres import PostgresHarness
+from tests.conformance.test_kafka import TestKafka as OfKafka
 from tests.conformance.test_mysql import TestMysql as OfMysql
 from tests.conformance.test_postgres import TestPostgres as OfPostgres
 
@@ -87,7 +89,7 @@ class TestConsole(SinkContract):
 CONTRACTS = [TestMemory, TestParquet, TestPartitioned, TestJson, TestCsv, TestSqlite, TestGuide, TestConsole]
 
 
-ON_SERVERS = {"postgres": PostgresHarness, "mysql": MysqlHarness}
+ON_SERVERS = {"postgres": PostgresHarness, "mysql": MysqlHarness, "kafka": KafkaHarness}
 """What they stage is on a server, and no golden record of it can be put there."""
 
 
@@ -101,7 +103,7 @@ def test_a_registered_sink_has_a_harness(name):
 @pytest.mark.parametrize("name", [*HARNESSES, *ON_SERVERS])
 def test_a_harness_is_run_by_a_contract(name):
     harness = {**HARNESSES, **ON_SERVERS}[name]
-    assert [c for c in (*CONTRACTS, OfPostgres, OfMysql) if c.harness is harness], (
+    assert [c for c in (*CONTRACTS, OfPostgres, OfMysql, OfKafka) if c.harness is harness], (
         f"no SinkContract runs the harness of `{name}`"
     )
 
@@ -114,6 +116,7 @@ PROMISES = {
     "sqlite": "exactly-once, spooled",
     "postgres": "exactly-once, prepared",
     "mysql": "exactly-once, prepared",
+    "kafka": "exactly-once, spooled",
     "console": "at-least-once, spooled",
 }
 

@@ -16,9 +16,9 @@ MIDDLE = 1
 """The epoch to strike in: others are done, and others are to come. It has an empty slot."""
 
 RECOVERY = [p for p in POINTS if p.startswith("recover.")]
-# Those of SQL sinks are struck where there is a server: in tests/faults/sql.
-SQL = [p for p in POINTS if p.startswith("task.sql.")]
-DELIVERY = [p for p in POINTS if p not in (*RECOVERY, *SQL)]
+# Those of SQL sinks and of Kafka's are struck where there is a server: in tests/faults/sql and tests/faults/kafka.
+ON_SERVERS = [p for p in POINTS if ".sql." in p or ".kafka." in p]
+DELIVERY = [p for p in POINTS if p not in (*RECOVERY, *ON_SERVERS)]
 # Three slots and three sinks, one after another: the first slot is prepared in all sinks at the third.
 LATER = [
     *(("task.prepared", n) for n in (range(2, 10) if IS_WHOLE else (2, 3, 4, 9))),
@@ -46,7 +46,7 @@ def kill_and_finish(make_site, state, drill):
 
 
 def test_every_crash_point_has_a_case():
-    assert {*DELIVERY, *RECOVERY, *SQL} == set(POINTS)
+    assert {*DELIVERY, *RECOVERY, *ON_SERVERS} == set(POINTS)
 
 
 def test_every_crash_point_in_the_code_is_in_the_table():

@@ -32,7 +32,8 @@ _OF_SLOTS = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
 def points_of(layout: str) -> list[str]:
     """The crash points that a pipeline with these sinks reaches."""
     kinds = LAYOUTS[layout].values()
-    missing = set() if len(kinds) > 1 else {"commit.sink"}
+    missing = {point for point in POINTS if ".kafka." in point}
+    missing |= set() if len(kinds) > 1 else {"commit.sink"}
     missing |= set() if PARQUET in kinds else _OF_FILES
     missing |= set() if PREPARED in kinds else _OF_SLOTS
     return [point for point in POINTS if point not in missing]

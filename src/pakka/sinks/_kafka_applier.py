@@ -1,0 +1,238 @@
+"""A whole epoch into Kafka in one transaction: the records, the ledger's record and the source's offsets, seen at one instant.
+
+What keeps an older driver out is Kafka itself. The transactional id of a sink is the same for ever, and asking for it
+(`init_transactions`) ends whatever the last one who had it left open and shuts that one out. The order makes it right:
+
+1. ask for the id: from here on nobody else can write the ledger;
+2. read the ledger to its very end: whatever was decided of the transactions before is in it;
+3. a newer fence there: leave, having written nothing. Else the ledger is what it says until somebody asks for the id again, and
+   then our next transaction fails.
+
+So a driver that woke up late can disturb the newest one, whose call fails and is repeated, but it cannot write: between 1 and 2 it
+writes nothing, and after 2 it knows. To disturb as little as possible the ledger is looked at before 1 too.
+
+An answer that does not come to the end of a transaction is settled in the same way: what is in the ledger after 1 and 2 was
+committed, and what is not never will be.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Producer, TopicPartition
+
+from pakka.errors import FencedError, PakkaError, UnavailableError, UnknownOutcomeError
+from pakka.kafka_error import FENCED, reason_of, told, told_error, why
+from pakka.kafka_line import ANSWER_S, DriverError, Grievance, error_of
+from pakka.model.id import Binding
+from pakka.points import reach
+from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
+from pakka.sinks._kafka_produce import Outbox
+from pakka.sinks.spooled import Applier, Token
+
+if TYPE_CHECKING:
+    from pakka.sinks.kafka import KafkaSink
+
+_INIT_S = 2 * ANSWER_S
+"""For the id: the coordinator first ends what was open, which needs the leaders of all its partitions."""
+_COMMIT_S = 2 * ANSWER_S
+_ABORT_S = 10.0
+"""For an abort: what it does not do in this time, the next one who asks for the id does."""
+
+
+@dataclass
+class _Session:
+    """A producer that has the transactional id, and the ledger as it is for as long as nobody else asks for the id."""
+
+    producer: Producer
+    grievance: Grievance
+    most_s: float
+    """How long the brokers leave a transaction of it open."""
+    page: Page
+
+
+class KafkaApplier(Applier):
+    """Holds the driver's producer, for one sink of one pipeline."""
+
+    def __init__(self, sink: KafkaSink, binding: Binding) -> None:
+        self.sink = sink
+        self.binding = binding
+        self.address = sink.address
+        self.id = sink.transactional_id(binding)
+        self.book = LedgerTopic(binding, self.address, sink.ledger_topic(binding), f"{binding.pipeline}.{binding.sink}")
+        self._session: _Session | None = None
+        self._fence: int | None = None
+        """The fence in whose name this applier has asked for the id; None: it has only looked so far."""
+        self._cluster_id = ""
+        self._groups: dict[str, Any] = {}
+
+    def ledger(self) -> tuple[int, str]:
+        session = self._session
+        if session is None and self._fence is not None:
+            # A producer was lost, and with it perhaps an answer: only who has the id knows what became of its transaction.
+            session = self._settle(self._fence)
+        page = session.page if session is not None else self.book.read()
+        return page.fence, page.entry
+
+    def raise_fence(self, fence: int) -> None:
+        self.book.make()
+        self._drop()
+        session = self._settle(fence)
+        if session is None or session.page.fence >= fence:
+            return
+        page = Page(fence, session.page.epoch, session.page.entry)
+        self._transact(session, page, lambda: self._enter(session.producer, page))
+
+    def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
+        session = self._session or self._settle(token.fence)
+        if session is None or session.page.fence != token.fence or token.epoch <= session.page.epoch:
+            return False
+        page = Page(token.fence, token.epoch, token.entry)
+
+        def fill() -> None:
+            reach("commit.kafka.begun", token.epoch)
+            outbox = self._send(session.producer, token, batches)
+            self._enter(session.producer, page)
+            outbox.settle()
+            reach("commit.kafka.offsets", token.epoch)
+            self._tell_group(session.producer, token.position)
+            reach("commit.kafka.ending", token.epoch)
+
+        self._transact(session, page, fill)
+        return True
+
+    def close(self) -> None:
+        self._drop()
+        self.book.close()
+
+    def _settle(self, fence: int) -> _Session | None:
+        """Ask for the id, and read the ledger to its end. None: a newer fence is there, and nothing was written."""
+        if self.book.read().fence > fence:
+            return None
+        self._fence = fence
+        timeout_ms = self.sink.transaction_ms(self.book.cluster)
+        producer, grievance = self.sink.open_producer(self.binding, self.id, timeout_ms)
+        with told(self.binding, self.address, grievance, about=f"transactional id `{self.id}`"):
+            producer.init_transactions(_INIT_S)
+        page = self.book.read(is_settled=True)
+        if page.fence > fence:
+            return None
+        self._session = _Session(producer, grievance, timeout_ms / 1000, page)
+        return self._session
+
+    def _transact(self, session: _Session, page: Page, fill: Callable[[], None]) -> None:
+        """One transaction: all that `fill` sends, which makes `page` the newest of the ledger."""
+        began = time.monotonic()
+        is_filled = False
+        try:
+            session.producer.begin_transaction()
+            fill()
+            is_filled = True
+        except DriverError as error:
+            raise self._failed(session, error, began) from None
+        finally:
+            if not is_filled:
+                self._abort(session)
+        # Until the answer is here it is not known what the ledger says, whatever ends this call.
+        self._session = None
+        try:
+            session.producer.commit_transaction(_COMMIT_S)
+        except DriverError as error:
+            if _is_refused(error):
+                self._session = session
+                self._abort(session)
+                raise self._failed(session, error, began) from None
+            raise UnknownOutcomeError(
+                f"{self.binding}: {self.address}: no answer to the end of the transaction of `{self.id}`: "
+                f"{reason_of(error, self.address, session.grievance)}"
+            ) from None
+        session.page = page
+        self._session = session
+
+    def _send(self, producer: Producer, token: Token, batches: Iterator[pa.RecordBatch]) -> Outbox:
+        outbox = Outbox(producer, self.sink.topic or None)
+        until_half = token.rows // 2
+        for batch in batches:
+            if 0 <= until_half < batch.num_rows:
+                outbox.send(batch.slice(0, until_half))
+                reach("commit.kafka.sent", token.epoch)
+                outbox.send(batch.slice(until_half))
+            else:
+                outbox.send(batch)
+            until_half -= batch.num_rows
+        return outbox
+
+    def _enter(self, producer: Producer, page: Page) -> None:
+        # Whether it arrives is asked by the end of the transaction, which is refused if any record of it did not.
+        producer.produce(self.book.name, page.to_bytes(), self.book.key, PARTITION)
+
+    def _tell_group(self, producer: Producer, position: str) -> None:
+        """Commit the source's offsets for its group, if they are of this very cluster: for the eyes of whoever watches its lag."""
+        where = json.loads(position).get("kafka") if position else None
+        if where is None or where["cluster"] != self._own_cluster():
+            return
+        offsets = [
+            TopicPartition(topic, int(partition), offset)
+            for topic, ends in where["offsets"].items()
+            for partition, offset in ends.items()
+        ]
+        if offsets:
+            producer.send_offsets_to_transaction(offsets, self._metadata(where["group"]), ANSWER_S)
+
+    def _own_cluster(self) -> str:
+        self._cluster_id = self._cluster_id or self.book.cluster.id
+        return self._cluster_id
+
+    def _metadata(self, group: str) -> Any:
+        """What stands for a group in a transaction. Only a consumer of the group can make it; the group need not be joined."""
+        if group not in self._groups:
+            consumer, _ = self.address.consumer(str(self.binding), group_id=group)
+            self._groups[group] = consumer.consumer_group_metadata()
+            consumer.close()
+        return self._groups[group]
+
+    def _failed(self, session: _Session, raised: BaseException, began: float) -> PakkaError:
+        """Before the end of a transaction was asked for: it is not committed, and never will be."""
+        if why(raised).code() not in FENCED:
+            return told_error(self.binding, self.address, raised, session.grievance)
+        self._drop()
+        mine, seen = self._fence or 0, self.book.read().fence
+        if seen > mine:
+            return FencedError.of(str(self.binding), self.binding.pipeline, mine, seen)
+        took_s = time.monotonic() - began
+        if took_s >= session.most_s:
+            return UnavailableError(
+                f"{self.binding}: {self.address}: the transaction of `{self.id}` took {took_s:.0f} s, and the brokers end it after "
+                f"{session.most_s:.0f} s; nothing was changed",
+                hint="take less in one epoch, or raise `transaction.timeout.ms` in `settings`, and `transaction.max.timeout.ms` of the "
+                "brokers with it",
+            )
+        return UnavailableError(
+            f"{self.binding}: {self.address}: somebody else has asked for transactional id `{self.id}`: "
+            f"{reason_of(raised, self.address)}; nothing was changed",
+            hint="an older driver may have woken up and gone; if it happens again, see who else uses that id",
+        )
+
+    def _abort(self, session: _Session) -> None:
+        """Undo what was sent, so that nobody has to wait for it. What cannot be undone now, the next who asks for the id undoes."""
+        try:
+            session.producer.abort_transaction(_ABORT_S)
+        except DriverError:
+            self._drop()
+
+    def _drop(self) -> None:
+        # Not closed: that would abort what may be about to be committed.
+        self._session = None
+
+
+def _is_refused(raised: BaseException) -> bool:
+    """Whether it is certain that a transaction was not committed. That another one has the id says nothing: it came before the end
+    of ours, or after it.
+    """
+    error = error_of(raised)
+    return error.txn_requires_abort() and error.code() not in FENCED

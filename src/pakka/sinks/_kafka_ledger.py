@@ -1,0 +1,194 @@
+"""The ledger topic: what a Kafka sink remembers, written in the same transaction as the rows.
+
+One topic a sink, of one partition, compacted to one key: a `read_committed` reader waits for every transaction that is open in a
+partition, so nobody else's may be there. The newest committed record is the truth. It is found by reading the last few offsets,
+so that a ledger of years is read as fast as one of a day; what is between two offsets may be markers, or gone by compaction,
+and so places are counted, and never records.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_error import told
+from pakka.kafka_line import ANSWER_S, Address, Cluster, Grievance
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+SETTINGS = {
+    "cleanup.policy": "compact",
+    # Compaction takes whole segments that are no longer written to: small ones, and not too old.
+    "segment.bytes": str(16 << 20),
+    "segment.ms": str(24 * 3600 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+    # An entry has some ten bytes a slot: room for several hundred thousand slots.
+    "max.message.bytes": str(8 << 20),
+    "unclean.leader.election.enable": "false",
+    "compression.type": "producer",
+    "message.timestamp.type": "LogAppendTime",
+}
+"""What the ledger topic is made with, beside its replicas."""
+PARTITION = 0
+
+_REPLICAS = 3
+_LOOK_BACK = 64
+_LOOK_FURTHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the ledger says: the fence, the newest epoch, and what to remember of it."""
+
+    fence: int = 0
+    epoch: int = -1
+    entry: str = ""
+
+    def to_bytes(self) -> bytes:
+        data = {"v": 1, "fence": self.fence, "epoch": self.epoch, "entry": self.entry}
+        return json.dumps(data, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, whose: object, topic: str, raw: bytes) -> Page:
+        try:
+            data = json.loads(raw)
+            version = data["v"]
+            page = cls(int(data["fence"]), int(data["epoch"]), str(data["entry"])) if version == 1 else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(
+                f"{whose}: ledger topic `{topic}` holds a record that pakka did not write: {raw[:60]!r}; nothing was changed",
+                hint="see who else writes to that topic; only pakka may",
+            ) from error
+        if page is None:
+            raise SinkError(
+                f"{whose}: ledger topic `{topic}` was written by a newer pakka (version {version}, and 1 is known here); nothing was "
+                "changed",
+                hint="run the newer pakka",
+            )
+        return page
+
+
+class LedgerTopic:
+    """Reads the ledger of one sink. It is written by the transaction of the applier."""
+
+    def __init__(self, whose: object, address: Address, name: str, key: str) -> None:
+        self.whose = whose
+        self.address = address
+        self.name = name
+        self.key = key.encode()
+        self._cluster: Cluster | None = None
+        self._reader: tuple[Consumer, Grievance] | None = None
+        self._is_there = False
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self.address, str(self.whose))
+        return self._cluster
+
+    def make(self) -> None:
+        """Make the topic if it is missing: copied to as many brokers as are wanted, or there are."""
+        cluster = self.cluster
+        with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
+            if cluster.topic(self.name) is None:
+                replicas = min(_REPLICAS, len(cluster.brokers))
+                in_sync = "2" if replicas == _REPLICAS else "1"
+                cluster.create(self.name, 1, replicas, {**SETTINGS, "min.insync.replicas": in_sync})
+                cluster.await_topic(self.name)
+        self._is_there = True
+
+    def read(self, *, is_settled: bool = False) -> Page:
+        """The newest committed page. Settled: after this driver's `init_transactions`, so that nothing of the pipeline is open and
+        all that is written must be readable.
+
+        Without it the read ends where a reader can get: a transaction that is open may still be about to change the ledger.
+        """
+        cluster = self.cluster
+        with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
+            if not self._is_there and cluster.topic(self.name) is None:
+                return Page()
+            self._is_there = True
+            low = cluster.start_offsets(self.name, [PARTITION])[PARTITION]
+            end = cluster.end_offsets(self.name, [PARTITION], is_committed=not is_settled)[PARTITION]
+        window = _LOOK_BACK
+        while True:
+            start = max(low, end - window)
+            raw = self._newest(start, end)
+            if raw is not None:
+                return Page.from_bytes(self.whose, self.name, raw)
+            if start == low:
+                return Page()
+            window *= _LOOK_FURTHER
+
+    def close(self) -> None:
+        reader, self._reader, self._cluster = self._reader, None, None
+        if reader is not None:
+            reader[0].close()
+
+    def _newest(self, start: int, end: int) -> bytes | None:
+        """The value of the last committed record of our key between two places."""
+        if start == end:
+            return None
+        consumer, grievance = self._reader = self._reader or self._open()
+        with told(self.whose, self.address, grievance, about=f"ledger topic `{self.name}`"):
+            consumer.assign([TopicPartition(self.name, PARTITION, start)])
+            try:
+                return self._scan(consumer, end)
+            finally:
+                consumer.unassign()
+
+    def _scan(self, consumer: Consumer, end: int) -> bytes | None:
+        newest: bytes | None = None
+        reached = -1
+        deadline = time.monotonic() + ANSWER_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if not _is_passing(error):
+                    raise KafkaException(error)
+                continue
+            reached = max(reached, _offset(message))
+            if error is None and message.key() == self.key and reached < end:
+                newest = message.value()
+            # The last record is followed by a marker, so the end is told by the event and not by the record.
+            if error is not None and reached >= end:
+                return newest
+        raise UnavailableError(
+            f"{self.whose}: {self.address}: ledger topic `{self.name}` can be read to offset {max(reached, 0)} of {end} only: a "
+            "transaction is open in it, or its leader is away; nothing was changed",
+            hint=f"see whose it is: `kafka-transactions.sh describe-producers --topic {self.name} --partition {PARTITION}`",
+        )
+
+    def _open(self) -> tuple[Consumer, Grievance]:
+        # The group is never joined; the library wants a name. A read ends with an event that comes with an empty answer, and the
+        # broker keeps those back for half a second unless it is told otherwise.
+        return self.address.consumer(
+            str(self.whose),
+            group_id=self.name,
+            auto_offset_reset="earliest",
+            fetch_wait_max_ms="5",
+            fetch_error_backoff_ms="50",
+        )
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def _is_passing(error: KafkaError) -> bool:
+    """Whether reading goes on by itself. The group is none of our business: it is never joined."""
+    return bool(error.retriable()) or error.code() in (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    )

@@ -1,0 +1,87 @@
+"""What topics take, asked of the cluster: on the executors before a row is spooled, and on the driver for its producer.
+
+A process asks for a topic once a minute at most, however many slots it writes: a client of its own for each would cost more
+than a small slot.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pakka.kafka_error import told
+from pakka.kafka_line import Address, Cluster, DriverError, Topic
+from pakka.sinks._kafka_limit import Limits
+
+if TYPE_CHECKING:
+    from pakka.sinks.kafka import KafkaSink
+
+USUAL_BYTES = 1_000_000
+"""What a record may have where a topic does not tell: what brokers and clients allow unless they are told otherwise."""
+_FRESH_S = 60.0
+
+
+@dataclass
+class _Lookout:
+    """One cluster as this process has seen it."""
+
+    cluster: Cluster
+    seen: dict[str, tuple[float, Limits]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_lookouts: dict[tuple[int, str, str], _Lookout] = {}
+
+
+def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
+    """What topic `name` takes; None if it is not there, and the sink does not make topics."""
+    lookout = _lookout(sink.address, whose)
+    with lookout.lock, told(whose, sink.address, lookout.cluster.grievance, about=f"topic `{name}`"):
+        at, limits = lookout.seen.get(name, (0.0, None))
+        if limits is None or time.monotonic() - at > _FRESH_S:
+            topic = lookout.cluster.topic(name) or _made(sink, lookout.cluster, name)
+            if topic is None:
+                return None
+            limits = _limits(lookout.cluster, topic)
+            lookout.seen[name] = time.monotonic(), limits
+        return limits
+
+
+def _made(sink: KafkaSink, cluster: Cluster, name: str) -> Topic | None:
+    if not sink.create:
+        return None
+    cluster.create(name, sink.partitions, sink.replication, {})
+    return cluster.await_topic(name)
+
+
+def _limits(cluster: Cluster, topic: Topic) -> Limits:
+    try:
+        settings = cluster.topic_settings(topic.name)
+    except DriverError:
+        # Who may write to a topic may not always read its settings; then what is usual is the bound.
+        return Limits(len(topic.partitions), USUAL_BYTES)
+    is_own_time = settings.get("message.timestamp.type") == "LogAppendTime"
+    ahead = settings.get("message.timestamp.after.max.ms")
+    return Limits(
+        partitions=len(topic.partitions),
+        record_bytes=int(settings.get("max.message.bytes", USUAL_BYTES)),
+        needs_key="compact" in settings.get("cleanup.policy", ""),
+        ahead_ms=None if is_own_time or ahead is None else int(ahead),
+    )
+
+
+def _lookout(address: Address, whose: object) -> _Lookout:
+    # A client does not outlive a fork, and Spark's Python workers are forked.
+    key = (os.getpid(), address.servers, repr(sorted(address.settings.items())))
+    found = _lookouts.get(key)
+    if found is None:
+        found = _lookouts[key] = _Lookout(Cluster(address, str(whose)))
+    return found
+
+
+def forget() -> None:
+    """As a new process would begin."""
+    _lookouts.clear()

@@ -1,0 +1,192 @@
+"""The Kafka sink: an epoch's records, its ledger record and the source's offsets in one transaction of the cluster.
+
+Records wait in pakka's spool and not in an open transaction: one that is open expires, after 15 minutes at most unless the brokers
+say otherwise, and what had been decided would be lost with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from pakka.errors import ConfigError, SinkError
+from pakka.kafka_line import Address, Cluster, DriverError, Grievance
+from pakka.model.guarantee import Level, SinkGuarantee, Way
+from pakka.model.id import Binding
+from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._kafka_produce import SETTINGS as PRODUCER
+from pakka.sinks._kafka_record import Recipe, RecordEncoder
+from pakka.sinks._kafka_topic import limits_of
+from pakka.sinks._spool import Encoder
+from pakka.sinks.spooled import SpooledSink
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+_RECORD_BYTES_MAX = 100 << 20
+"""What a producer takes before a topic is asked: the topics say less, and are asked for every record."""
+_TRANSACTION_MS = 15 * 60 * 1000
+"""Kafka's own bound of a transaction, unless its brokers say otherwise."""
+_USUAL_TRANSACTION_MS = 60 * 1000
+_DELIVERY_MS = 120 * 1000
+"""How long a record may wait in the producer's queue, which is small enough to be sent within it."""
+
+
+@dataclass(frozen=True)
+class KafkaSink(SpooledSink):
+    """Write rows as records to one topic of a Kafka cluster, or to the topic that a column names."""
+
+    servers: str
+    """`host:port` of some brokers, with commas between."""
+    topic: str = ""
+    """The topic of all records. Either this or `topic_column`."""
+    topic_column: str = ""
+    """A column that names the topic of each row. All topics of an epoch change in one transaction."""
+    key: str = ""
+    """A column that is the record's key, and decides its partition. It stays in the value too."""
+    format: Literal["json", "raw"] = "json"
+    """`json`: the value is an object of all columns that have no other place. `raw`: the value is column `value` as it is."""
+    headers: str = ""
+    """A column that is the record's headers: a map, or an array of structs of `key` and `value`."""
+    partition: str = ""
+    """A column that is the record's partition; null leaves it to the key."""
+    timestamp: str = ""
+    """A column that is the record's time; null is the time of the commit."""
+    way: Literal["spooled"] = "spooled"
+    """How rows wait for the decision: in pakka's spool."""
+    ledger: str = "pakka"
+    """What the names of the transactional id and of the ledger topic begin with. Change it, and the ledger begins anew."""
+    create: bool = False
+    """Make topics that are missing."""
+    partitions: int = -1
+    """For `create`: so many; -1 as the cluster has it."""
+    replication: int = -1
+    """For `create`: so many replicas; -1 as the cluster has it."""
+    settings: dict[str, str | int | float | bool] = field(default_factory=dict, repr=False)
+    """librdkafka's own settings, such as `security.protocol`; take secrets from `${env:NAME}`."""
+    max_record_bytes: int | None = None
+    """At most so many bytes a record; what the topic allows, unless it is less."""
+
+    def __post_init__(self) -> None:
+        if bool(self.topic) == bool(self.topic_column):
+            raise ConfigError(
+                "kafka: one of `topic` and `topic_column` is needed, and not both",
+                hint="`topic: refunds` for all rows, or `topic_column: topic` if a column of the rows names it",
+            )
+        if self.topic in ("__consumer_offsets", "__transaction_state") or self.topic.startswith(
+            f"{self.ledger}.ledger."
+        ):
+            raise ConfigError(
+                f"kafka: `{self.topic}` is a topic of Kafka's or of pakka's own", hint="choose another one"
+            )
+        if not self.create and (self.partitions, self.replication) != (-1, -1):
+            raise ConfigError(
+                "kafka: `partitions` and `replication` are for topics that are made here, and `create` is off",
+                hint="set `create: true`, or leave them out",
+            )
+        if self.max_record_bytes is not None and not 0 < self.max_record_bytes <= _RECORD_BYTES_MAX:
+            raise ConfigError(
+                f"kafka: `max_record_bytes` is {self.max_record_bytes}, and may be 1 to {_RECORD_BYTES_MAX}",
+                hint="leave it out: the topic is asked",
+            )
+        self.address.check("kafka")
+
+    @cached_property
+    def address(self) -> Address:
+        return Address.parse("kafka", self.servers, self.settings)
+
+    def guarantee(self) -> SinkGuarantee:
+        return SinkGuarantee(
+            Level.EXACTLY_ONCE,
+            Way.SPOOLED,
+            "an epoch's records and its ledger record are one transaction of the cluster, under one transactional id for ever; for "
+            "readers with `isolation.level=read_committed`",
+        )
+
+    def target(self) -> str:
+        return f"{self.address}/{self.topic}" if self.topic else f"{self.address}, topics in column {self.topic_column}"
+
+    def transactional_id(self, binding: Binding) -> str:
+        return f"{self.ledger}.{binding.pipeline}.{binding.sink}"
+
+    def ledger_topic(self, binding: Binding) -> str:
+        return f"{self.ledger}.ledger.{binding.pipeline}.{binding.sink}"
+
+    def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
+        return RecordEncoder(binding, self._recipe, schema, lambda topic: self._look(binding, topic))
+
+    def open_applier(self, binding: Binding) -> KafkaApplier:
+        return KafkaApplier(self, binding)
+
+    @classmethod
+    def from_url(cls, url: str) -> KafkaSink:
+        """`kafka://host:port/topic`, several servers with commas between; without a topic for an audit, which has no use for it."""
+        parts = urlsplit(url)
+        return cls(parts.netloc, topic=parts.path.strip("/") or "pakka-audit")
+
+    def open_producer(self, whose: object, transactional_id: str, timeout_ms: int) -> tuple[Producer, Grievance]:
+        """One that can hold transactions under this id. It has not asked for the id yet."""
+        tuning = {
+            **PRODUCER,
+            "message.timeout.ms": min(timeout_ms, _DELIVERY_MS),
+            "batch.size": self._batch_bytes(whose),
+        }
+        given = {name.replace(".", "_"): value for name, value in tuning.items() if name not in self.address.settings}
+        return self.address.producer(
+            str(whose),
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            message_max_bytes=_RECORD_BYTES_MAX,
+            **given,
+        )
+
+    def transaction_ms(self, cluster: Cluster) -> int:
+        """How long the brokers leave a transaction open: as long as they can, unless the settings say it."""
+        said = self.address.settings.get("transaction.timeout.ms")
+        if said is not None:
+            return int(said)
+        try:
+            most = int(cluster.broker_settings().get("transaction.max.timeout.ms", _USUAL_TRANSACTION_MS))
+        except DriverError:
+            # It takes a right of its own to ask. What every client may have is enough for most epochs.
+            most = _USUAL_TRANSACTION_MS
+        return min(most, _TRANSACTION_MS)
+
+    def _look(self, binding: Binding, topic: str) -> Limits | None:
+        """What a topic takes. One that takes less at once than the producer sends is refused: it would be so after the decision."""
+        limits = limits_of(self, binding, topic)
+        batch_bytes = self._batch_bytes(binding)
+        if limits is not None and limits.record_bytes < batch_bytes:
+            raise SinkError(
+                f"{binding}: {self.address}: topic `{topic}` takes {limits.record_bytes} bytes at once, and batches have up to "
+                f"{batch_bytes}; nothing was written",
+                hint=f"set `batch.size: {limits.record_bytes}` in `settings`, or raise `max.message.bytes` of the topic",
+            )
+        return limits
+
+    def _batch_bytes(self, whose: object) -> int:
+        """A batch of several records must fit into what the topic takes at once."""
+        said = self.address.settings.get("batch.size")
+        if said is not None:
+            return int(said)
+        limits = limits_of(self, whose, self.topic) if self.topic else None
+        usual = int(PRODUCER["batch.size"])
+        return min(usual, limits.record_bytes) if limits is not None else usual
+
+    @property
+    def _recipe(self) -> Recipe:
+        return Recipe(
+            format=self.format,
+            topic=self.topic or None,
+            topic_column=self.topic_column or None,
+            key=self.key or None,
+            headers=self.headers or None,
+            partition=self.partition or None,
+            timestamp=self.timestamp or None,
+            max_record_bytes=self.max_record_bytes or _RECORD_BYTES_MAX,
+        )
