@@ -85,8 +85,9 @@ def standby_of(server: PostgresServer) -> Iterator[PostgresServer]:
     # Only what starts a server need be on PATH; the rest is where these really are.
     standby = PostgresServer((server.binaries / "initdb").resolve().parent, root)
     try:
-        command = ["pg_basebackup", "-d", server.url("postgres"), "-D", standby.data, "-X", "stream", "-R"]
-        assert standby._run([*command, "-c", "fast"]).wait(timeout=60) == 0
+        program = standby.binaries / "pg_basebackup"
+        command = [program, "-d", server.url("postgres"), "-D", standby.data, "-X", "stream", "-R", "-c", "fast"]
+        assert standby._run(command).wait(timeout=60) == 0
         standby.start()
         yield standby
     finally:
