@@ -1,71 +1,40 @@
-"""The MySQL sink on trial: a database of its own for each place, behind a line that can be cut."""
+"""The MySQL sink on trial."""
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, ClassVar
+import re
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 import pymysql
+from pymysql.constants import ER
 
 from pakka.sinks.mysql import MysqlSink
-from pakka.testing.contract import Cut
 from tests.conformance.decode import value_of
-from tests.conformance.harnesses import Shipped, Spooling
-from tests.fixtures.mysql import PASSWORD, MysqlServer, branches, database_of, query
-from tests.fixtures.proxy import Proxy
-
-_NO_SERVER = "mysql://nobody@127.0.0.1:1/nowhere"
-_NO_TABLE = 1146
+from tests.conformance.harnesses import Spooling
+from tests.conformance.on_server import OnServer
+from tests.fixtures.mysql import branches, connect
 
 
-class MysqlHarness(Shipped):
-    """Rows as any client of the server reads them; staged is what the server lists as prepared."""
-
+class MysqlHarness(OnServer):
     name = "mysql"
-    way: ClassVar[str] = "prepared"
-    commit_words: ClassVar[bytes] = b"XA COMMIT"
-    server: ClassVar[MysqlServer | None] = None
-    """Set by the tests that run the contract. A sink can be made and looked at without one."""
-    secrets = (PASSWORD, PASSWORD.replace("%2F", "/"))
+    commit_words = b"XA COMMIT"
 
-    _ground: ClassVar[dict[int, tuple[str, Proxy]]] = {}
-    """One database to connect to and one proxy for each server; every place is another database beside it."""
-
-    @property
-    def database(self) -> str:
-        return f"place_{hashlib.sha256(str(self.place).encode()).hexdigest()[:16]}"
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(place)
-        if self.server is not None:
-            self.ask(f"CREATE DATABASE IF NOT EXISTS {self.database} CHARACTER SET utf8mb4")
-
-    @classmethod
-    def ground(cls) -> tuple[str, Proxy]:
-        assert cls.server is not None
-        if cls.server.port not in cls._ground:
-            cls._ground[cls.server.port] = (cls.server.create_database(), Proxy(("127.0.0.1", cls.server.port)))
-        return cls._ground[cls.server.port]
-
-    def ask(self, statement: str) -> list[Any]:
-        return query(self.ground()[0], statement)
+    def run(self, statements):
+        with connect(self.ground()[0]) as db, db.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
 
     def sink(self):
-        url = _NO_SERVER
-        if self.server is not None:
-            direct, proxy = self.ground()
-            url = self.server.url(database_of(direct), proxy.port)
-        return MysqlSink(url, f"{self.database}.refund", way=self.way)
+        return MysqlSink(self.url(), f"{self.schema}.refund", way=self.way)
 
     def rows(self, schema):
         try:
-            found = self.ask(f"SELECT * FROM {self.database}.refund")
+            found = self.ask(f"SELECT * FROM {self.schema}.refund")
         except pymysql.MySQLError as error:
-            if error.args[0] != _NO_TABLE:
+            if error.args[0] != ER.NO_SUCH_TABLE:
                 raise
             return []
         return [{f.name: _value(cell, f.type) for f, cell in zip(schema, row, strict=True)} for row in found]
@@ -74,22 +43,30 @@ class MysqlHarness(Shipped):
         return [",".join(parts) for parts in self.branches()]
 
     def branches(self) -> list[tuple[str, str]]:
-        """Those of this place, by the mark of its database."""
-        mark = hashlib.sha256(self.database.encode()).hexdigest()[:12]
-        return [(gtrid, bqual) for gtrid, bqual in branches(self.ground()[0]) if mark in bqual]
+        """Those of this place, by its mark."""
+        return [(gtrid, bqual) for gtrid, bqual in branches(self.ground()[0]) if self.mark() in bqual]
 
-    @contextmanager
-    def cut(self, *, is_done: bool) -> Iterator[Cut]:
-        cut, (_, proxy) = Cut(), self.ground()
-        before = proxy.cuts
-        proxy.cut_at(self.commit_words, is_delivered=is_done)
-        yield cut
-        cut.is_struck = proxy.cuts > before
+    def mark(self) -> str:
+        """What stands in the ids of this place for its database."""
+        return hashlib.sha256(self.schema.encode()).hexdigest()[:12]
 
     def close(self):
         for gtrid, bqual in self.branches():
             self.ask(f"XA ROLLBACK '{gtrid}', '{bqual}'")
-        self.ask(f"DROP DATABASE {self.database}")
+        self.ask(f"DROP DATABASE {self.schema}")
+
+    def definition(self, table):
+        ((_, made),) = self.ask(f"SHOW CREATE TABLE {self.schema}.{table}")
+        return made.replace("CREATE TABLE ", f"CREATE TABLE {self.schema}.", 1)
+
+    def with_own_ids(self, script):
+        return re.sub(r"(','\d+\.\d+\.)[0-9a-f]{12}", rf"\g<1>{self.mark()}", script)
+
+    @staticmethod
+    def transaction(ident, inserts):
+        xid = "'{}','{}'".format(*ident.split(","))
+        fence = "SELECT fence FROM {place}.pakka_fence LOCK IN SHARE MODE"
+        return [f"XA START {xid}", fence, *inserts, f"XA END {xid}", f"XA PREPARE {xid}"]
 
 
 class SpooledMysqlHarness(Spooling, MysqlHarness):

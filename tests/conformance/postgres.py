@@ -1,12 +1,10 @@
-"""The PostgreSQL sink on trial: a database of its own for each place, behind a line that can be cut."""
+"""The PostgreSQL sink on trial."""
 
 import datetime as dt
-import hashlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import re
+from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -15,55 +13,35 @@ from psycopg.types.json import set_json_loads
 
 from pakka.sinks import _postgres_writer
 from pakka.sinks.postgres import PostgresSink
-from pakka.testing.contract import Cut
 from tests.conformance.decode import loads, value_of
-from tests.conformance.harnesses import Shipped, Spooling
-from tests.fixtures.postgres import PASSWORD, PostgresServer
-from tests.fixtures.proxy import Proxy
+from tests.conformance.harnesses import Spooling
+from tests.conformance.on_server import OnServer
 
-_NO_SERVER = "postgresql://nobody@127.0.0.1:1/nowhere"
 _EVERY_DAY = (dt.date, dt.time, dt.datetime, Decimal, bytes, bool, int, str)
+_COLUMNS = """
+    SELECT concat_ws(' ', attname, format_type(atttypid, atttypmod), 'DEFAULT ' || pg_get_expr(adbin, adrelid),
+        CASE WHEN attnotnull THEN 'NOT NULL' END)
+    FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid = '{0}'::regclass AND attnum > 0 ORDER BY attnum
+"""
+_CONSTRAINTS = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = '{0}'::regclass AND contype = 'p'"
 
 
-class PostgresHarness(Shipped):
-    """Rows as any client of the server reads them; staged is what the server lists as prepared."""
-
+class PostgresHarness(OnServer):
     name = "postgres"
-    way: ClassVar[str] = "prepared"
-    commit_words: ClassVar[bytes] = b"COMMIT PREPARED"
-    server: ClassVar[PostgresServer | None] = None
-    """Set by the tests that run the contract. A sink can be made and looked at without one."""
-    secrets = (PASSWORD, PASSWORD.replace("%2F", "/"))
-
-    _ground: ClassVar[dict[int, tuple[str, Proxy]]] = {}
-    """One database and one proxy for each server; every place is a schema of it, which is made in a moment."""
-
-    @property
-    def schema(self) -> str:
-        return f"place_{hashlib.sha256(str(self.place).encode()).hexdigest()[:16]}"
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(place)
-        if self.server is not None:
-            with closing(self.connect()) as db:
-                db.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-
-    @classmethod
-    def ground(cls) -> tuple[str, Proxy]:
-        assert cls.server is not None
-        if cls.server.port not in cls._ground:
-            cls._ground[cls.server.port] = (cls.server.create_database(), Proxy(("127.0.0.1", cls.server.port)))
-        return cls._ground[cls.server.port]
+    commit_words = b"COMMIT PREPARED"
 
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(self.ground()[0], autocommit=True)
 
+    def run(self, statements):
+        with closing(self.connect()) as db:
+            for statement in statements:
+                cursor = db.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
     def sink(self):
-        url = _NO_SERVER
-        if self.server is not None:
-            direct, proxy = self.ground()
-            url = self.server.url(direct.rpartition("/")[2], proxy.port)
-        return PostgresSink(url, f"{self.schema}.refund", way=self.way)
+        return PostgresSink(self.url(), f"{self.schema}.refund", way=self.way)
 
     def rows(self, schema):
         with closing(self.connect()) as db:
@@ -76,34 +54,40 @@ class PostgresHarness(Shipped):
         return [{f.name: _value(cell, f.type) for f, cell in zip(schema, row, strict=True)} for row in found]
 
     def litter(self):
-        with closing(self.connect()) as db:
-            place = db.execute("SELECT oid FROM pg_namespace WHERE nspname = %s", (self.schema,)).fetchone()[0]
-            found = db.execute("SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", (f"%.{place}",)).fetchall()
-        return [gid for (gid,) in found]
+        return [gid for (gid,) in self.ask("SELECT gid FROM pg_prepared_xacts") if gid.endswith(self.mark())]
+
+    def mark(self) -> str:
+        """How the ids of this place end."""
+        database = "SELECT oid FROM pg_database WHERE datname = current_database()"
+        return "/{}.{}".format(*self.ask(f"SELECT ({database}), '{self.schema}'::regnamespace::oid")[0])
 
     def restart(self):
         for lines in _postgres_writer._lines.values():
             lines.close()
         _postgres_writer._lines.clear()
 
-    @contextmanager
-    def cut(self, *, is_done: bool) -> Iterator[Cut]:
-        cut, (_, proxy) = Cut(), self.ground()
-        before = proxy.cuts
-        proxy.cut_at(self.commit_words, is_delivered=is_done)
-        yield cut
-        cut.is_struck = proxy.cuts > before
-
     def close(self):
         self.restart()
-        with closing(self.connect()) as db:
-            # A writer that nobody discarded still holds its lock on the table.
-            db.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            for gid in PostgresHarness.litter(self):
-                db.execute(f"ROLLBACK PREPARED '{gid}'")
-            db.execute(f"DROP SCHEMA {self.schema} CASCADE")
+        # A writer that nobody discarded still holds its lock on the table.
+        self.ask(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        for gid in PostgresHarness.litter(self):
+            self.ask(f"ROLLBACK PREPARED '{gid}'")
+        self.ask(f"DROP SCHEMA {self.schema} CASCADE")
+
+    def definition(self, table):
+        name = f"{self.schema}.{table}"
+        parts = [part for query in (_COLUMNS, _CONSTRAINTS) for (part,) in self.ask(query.format(name))]
+        return f"CREATE TABLE {name} ({', '.join(parts)})"
+
+    def with_own_ids(self, script):
+        return re.sub(r"/\d+\.\d+'", f"{self.mark()}'", script)
+
+    @staticmethod
+    def transaction(ident, inserts):
+        fence = "SELECT fence FROM {place}.pakka_fence FOR SHARE"
+        return ["BEGIN", fence, *inserts, f"PREPARE TRANSACTION '{ident}'"]
 
 
 class SpooledPostgresHarness(Spooling, PostgresHarness):

@@ -4,6 +4,7 @@ import pytest
 
 from pakka.testing import SinkContract
 from tests.conformance.mysql import MysqlHarness, SpooledMysqlHarness
+from tests.conformance.on_server import FromTheLastRelease
 
 pytestmark = pytest.mark.mysql
 
@@ -14,7 +15,7 @@ class OnServer(SinkContract):
         monkeypatch.setattr(MysqlHarness, "server", mysql_server)
 
 
-class TestMysql(OnServer):
+class TestMysql(FromTheLastRelease, OnServer):
     harness = MysqlHarness
 
 

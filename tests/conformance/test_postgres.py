@@ -3,6 +3,7 @@
 import pytest
 
 from pakka.testing import SinkContract
+from tests.conformance.on_server import FromTheLastRelease
 from tests.conformance.postgres import PostgresHarness, SpooledPostgresHarness
 
 pytestmark = pytest.mark.postgres
@@ -14,7 +15,7 @@ class OnServer(SinkContract):
         monkeypatch.setattr(PostgresHarness, "server", postgres_server)
 
 
-class TestPostgres(OnServer):
+class TestPostgres(FromTheLastRelease, OnServer):
     harness = PostgresHarness
 
 

@@ -5,7 +5,7 @@ import pytest
 from pakka.registry import SINKS
 from pakka.testing import SinkContract, Waiver
 from pakka.testing.contract import CASES, Beside, Golden
-from tests.conformance import harnesses
+from tests.conformance import harnesses, record
 from tests.conformance.harnesses import GOLDEN, HARNESSES
 from tests.conformance.kafka import KafkaHarness
 from tests.conformance.mysql import MysqlHarness
@@ -90,7 +90,8 @@ CONTRACTS = [TestMemory, TestParquet, TestPartitioned, TestJson, TestCsv, TestSq
 
 
 ON_SERVERS = {"postgres": PostgresHarness, "mysql": MysqlHarness, "kafka": KafkaHarness}
-"""What they stage is on a server, and no golden record of it can be put there."""
+SCRIPTED = [harness.name for harness in record.ON_SERVERS]
+"""A golden record of theirs has a script beside it."""
 
 
 @pytest.mark.parametrize("name", SINKS)
@@ -127,11 +128,12 @@ def test_a_sink_declares_what_the_docs_say_of_it(name, tmp_path):
     assert f"{guarantee.level}, {guarantee.way.value}" == PROMISES[name]
 
 
-@pytest.mark.parametrize("name", HARNESSES)
+@pytest.mark.parametrize("name", [*HARNESSES, *SCRIPTED])
 def test_a_harness_has_a_golden_record_of_a_release(name):
     golden = Golden.read(GOLDEN / f"{name}.json")
     assert golden.version
     assert len(golden.rows) == sum(p.rows for p in golden.prepared) == 8
+    assert (GOLDEN / f"{name}.sql").exists() == (name in SCRIPTED)
 
 
 def test_only_at_least_once_sinks_waive_what_exactly_once_needs(tmp_path):
