@@ -3,7 +3,9 @@
 import json
 import os
 import pty
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ import pytest
 
 from pakka.errors import FencedError
 from pakka.model.event import Delivered, Started, Stopped
+from pakka.observe.endpoint import fetch
 from tests.cli.conftest import PIPELINE
 
 EVENTS = [
@@ -29,13 +32,15 @@ def spark(monkeypatch):
     module = types.ModuleType("pakka.spark.run")
     module.calls = []
 
-    def run(pipeline, *, listen, stop, verbose=False):
-        module.calls.append((pipeline, stop, verbose, threading.current_thread()))
+    def run(pipeline, *, listen, stop, verbose=False, metrics=""):
+        module.calls.append((pipeline, stop, verbose, threading.current_thread(), metrics))
         for event in EVENTS:
             listen(event)
+            module.on_event(event)
         return EVENTS[-1]
 
     module.run = run
+    module.on_event = lambda event: None
     monkeypatch.setitem(sys.modules, "pakka.spark.run", module)
     return module
 
@@ -115,7 +120,7 @@ def test_spark_runs_beside_the_main_thread(pakka, refunds, spark):
 
 
 def test_an_error_of_the_run_is_the_error_of_the_command(pakka, refunds, spark):
-    def run(pipeline, *, listen, stop, verbose):
+    def run(pipeline, *, listen, stop, verbose, metrics):
         raise FencedError.of("pipeline `refunds`", "refunds", 7, 8)
 
     spark.run = run
@@ -125,6 +130,58 @@ def test_an_error_of_the_run_is_the_error_of_the_command(pakka, refunds, spark):
         "error: pipeline `refunds`: fence 7 lost to fence 8; nothing was changed by fence 7\n\n"
         "hint: another driver is running; stop this one, or see the owner with `pakka status refunds`\n"
     )
+
+
+def test_metrics_are_served_while_the_run_goes_on_and_no_longer(pakka, refunds, spark):
+    seen = []
+    spark.on_event = lambda _: seen.append(fetch(spark.calls[0][4], "refunds"))
+    result = pakka("run", "refunds.yaml", "--metrics-port", "0")
+    url = spark.calls[0][4]
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"refunds: metrics at {url}\nrefunds  starting Spark\n")
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9][0-9]*/metrics", url)
+    assert [samples["pakka_rows_in_total"][()] for samples in seen] == [0, 1000, 1000]
+    running = ("state", "running"), ("state", "stopped")
+    assert [[samples["pakka_state"][(s,)] for s in running] for samples in seen] == [[1, 0], [1, 0], [0, 1]]
+    assert fetch(url, "refunds") is None
+
+
+def test_programs_are_told_where_the_metrics_are(pakka, refunds, spark):
+    result = pakka("run", "refunds.yaml", "--metrics-port", "0", "--json")
+    assert json.loads(result.stdout.splitlines()[0]) == {
+        "event": "serving",
+        "pipeline": "refunds",
+        "metrics": spark.calls[0][4],
+    }
+    assert result.stderr == ""
+
+
+def test_a_run_without_the_option_serves_nothing(pakka, refunds, spark):
+    pakka("run", "refunds.yaml")
+    assert spark.calls[0][4] == ""
+
+
+def test_metrics_need_their_library(pakka, refunds, spark, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for name in [name for name in sys.modules if name.startswith("pakka.observe")]:
+        monkeypatch.delitem(sys.modules, name)
+    result = pakka("run", "refunds.yaml", "--metrics-port", "0")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --metrics-port needs the library `prometheus_client`, which is not installed\n\n"
+        "hint: pip install 'pakka[metrics]'\n"
+    )
+    assert spark.calls == []
+
+
+def test_a_port_that_is_taken_starts_nothing(pakka, refunds, spark):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = pakka("run", "refunds.yaml", "--metrics-port", str(taken.getsockname()[1]))
+    assert result.exit_code == 2
+    assert "nothing was started\n\nhint: choose another port, or `--metrics-port 0`" in result.stderr
+    assert spark.calls == []
 
 
 def test_a_requirement_that_is_not_met_starts_nothing(pakka, refunds, spark):
@@ -152,7 +209,7 @@ CHILD = """
 import sys, time, types
 from pakka.model.event import Delivered, Started, Stopped
 
-def run(pipeline, *, listen, stop, verbose):
+def run(pipeline, *, listen, stop, verbose, metrics):
     listen(Started("refunds", 1, -1, 0, 0))
     stop.wait(50)
     while {hangs}:

@@ -1,15 +1,23 @@
 """`pakka status`: what the state store knows."""
 
 import json
+import os
+import socket
+import sys
 from contextlib import closing
 
 import pytest
 
 from pakka.cli.render import duration
 from pakka.contract.state import Decision, Owner
+from pakka.contract.watch import Lag
 from pakka.model.epoch import Count, Epoch, Origin
+from pakka.model.event import Delivered, Retried, Started
 from pakka.model.id import Slot
+from pakka.model.latency import Latency
 from pakka.model.prepared import Prepared
+from pakka.observe.endpoint import serve
+from pakka.observe.figures import SOURCE, Figures
 from pakka.state import open_store
 
 STATE = "sqlite:///.pakka/state.db"
@@ -106,7 +114,7 @@ def test_only_the_newest_ten_epochs_are_shown(pakka, store):
 
 def test_programs_get_all_of_it(pakka, store):
     orders, refunds = json.loads(pakka("status", "--json").stdout)
-    assert orders["owner"] == {"host": "host-2", "pid": 12, "since": NOON}
+    assert orders["owner"] == {"host": "host-2", "pid": 12, "since": NOON, "metrics": ""}
     assert refunds | {"epochs": refunds["epochs"][:1]} == {
         "pipeline": "refunds",
         "committed": 1,
@@ -115,13 +123,14 @@ def test_programs_get_all_of_it(pakka, store):
         "in_doubt_records": 2,
         "in_doubt_s": 188.0,
         "fence": 1,
-        "owner": {"host": "host-1", "pid": 4711, "since": NOON - 60},
+        "owner": {"host": "host-1", "pid": 4711, "since": NOON - 60, "metrics": ""},
         "rows_in": 2000,
         "good": 1900,
         "dead": 80,
         "dropped": 20,
         "broken": {"not_null(merchant)": 80},
         "lag_s": 188.0,
+        "rows_per_s": 1000.0,
         "is_reset": False,
         "epochs": [
             {
@@ -136,7 +145,7 @@ def test_programs_get_all_of_it(pakka, store):
             }
         ],
     }
-    assert json.loads(pakka("status", "refunds", "--json").stdout) == refunds
+    assert json.loads(pakka("status", "refunds", "--json").stdout) == {**refunds, "live": None}
 
 
 def test_a_misspelt_pipeline_is_told_the_nearest(pakka, store):
@@ -187,3 +196,82 @@ def test_an_empty_state_store_is_no_error(pakka):
 )
 def test_a_lag_is_told_as_people_tell_it(seconds, shown):
     assert duration(seconds) == shown
+
+
+@pytest.fixture
+def driver(store):
+    """A driver of `refunds` on this machine that serves its metrics; what it tells is up to the test."""
+    figures = Figures("refunds", ["refunds", "dead_letters"], lambda: NOON)
+    with serve(figures, "127.0.0.1", 0) as url:
+        fence = store.take_fence("refunds", Owner(socket.gethostname(), os.getpid(), NOON, url)).fence
+        figures.take(Started("refunds", fence, 1, 0, 0))
+        yield figures
+
+
+def delivered(epoch: int) -> Delivered:
+    latency = Latency({0: 1000}, 2.5)
+    return Delivered("refunds", epoch, True, 1000, {"refunds": 950}, 40, 10, 0.5, 0.04, latency=latency)
+
+
+def test_a_driver_that_serves_metrics_is_asked_how_it_stands(pakka, driver):
+    driver.take(Retried("refunds", 3, "refunds", True, "line cut", 0.1))
+    driver.take(delivered(3))
+    driver.see_doubts({"refunds": (2, 190.0), "dead_letters": (0, 0.0)}, [])
+    driver.see_lags({SOURCE: [Lag("settlements", 0, 120, 8, 300.0), Lag("settlements", 1, 3, 0, 0.0)]}, [])
+    lines = pakka("status", "refunds").stdout.splitlines()
+    assert lines[8:15] == [
+        "driver                    running",
+        "speed                     1,000 rows/s over the epochs below",
+        "commit                    p50 40 ms, p99 40 ms",
+        "record to commit          p50 2.5 s, p99 2.5 s",
+        "asked again               refunds 1, 1 without an answer",
+        "prepared in refunds       2 records, the oldest for 3 min",
+        "behind                    123 records",
+    ]
+    assert lines[15] == "held back                 8 records by open transactions, the oldest for 5 min"
+
+
+def test_what_has_not_happened_is_not_told(pakka, driver):
+    told = pakka("status", "refunds").stdout
+    assert "driver                    running\nspeed" in told
+    assert not any(word in told for word in ("commit  ", "asked again", "prepared in", "behind", "held back"))
+
+
+def test_programs_get_the_live_figures(pakka, driver):
+    driver.take(delivered(3))
+    live = json.loads(pakka("status", "refunds", "--json").stdout)["live"]
+    assert live == {
+        "state": "running",
+        "commit_s": {"0.5": 0.04, "0.99": 0.04},
+        "latency_s": {"0.5": 2.5, "0.99": 2.5},
+        "retries": {"refunds": 0, "dead_letters": 0},
+        "unknown_outcomes": {"refunds": 0, "dead_letters": 0},
+        "in_doubt": {},
+        "lag_records": None,
+        "lso_lag_records": None,
+        "oldest_open_transaction_s": None,
+    }
+
+
+def test_a_driver_that_has_ended_or_was_replaced_has_no_live_figures(pakka, store, driver):
+    def live():
+        return json.loads(pakka("status", "refunds", "--json").stdout)["live"]
+
+    assert live() is not None
+    url = store.read("refunds").owner.metrics
+    store.take_fence("refunds", Owner(socket.gethostname(), 1, NOON, url))
+    assert live() is None, "the one who answers holds an older fence"
+    store.take_fence("refunds", Owner("elsewhere", 1, NOON, url))
+    assert live() is None, "its own address means another machine there"
+    store.take_fence("refunds", Owner(socket.gethostname(), 1, NOON, "http://127.0.0.1:1/metrics"))
+    assert live() is None
+    store.take_fence("refunds", Owner(socket.gethostname(), 1, NOON, "file:///etc/hostname"))
+    assert live() is None
+
+
+def test_who_looks_on_need_not_have_the_library(pakka, driver, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for name in [name for name in sys.modules if name.startswith("pakka.observe")]:
+        monkeypatch.delitem(sys.modules, name)
+    result = pakka("status", "refunds", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["live"]) == (0, None)

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,8 @@ from pakka.cli.check import check_level, guarantee_of, settings_of
 from pakka.cli.option import load, requires, tells
 from pakka.cli.render import Screen
 from pakka.contract.pipeline import Pipeline
-from pakka.model.event import Delivered, Event, to_json
+from pakka.model.event import Delivered, Event, Listen, to_json
+from pakka.registry import missing_library
 
 _REDRAW_S = 0.25
 _INTERRUPTED = 130
@@ -27,10 +28,25 @@ _INTERRUPTED = 130
 @click.command("run")
 @click.argument("file")
 @requires
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus at this port; 0 takes any that is free, and says which.",
+)
+@click.option(
+    "--metrics-address",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to serve them at; `0.0.0.0` for all of this machine.",
+)
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @tells
 @click.pass_obj
-def command(screen: Screen, file: str, require: str | None, quiet: bool) -> None:
+def command(
+    screen: Screen, file: str, require: str | None, metrics_port: int | None, metrics_address: str, quiet: bool
+) -> None:
     """Run the pipeline in FILE: deliver every epoch to all of its sinks, once.
 
     By default a run takes all there is and ends; with `trigger: {interval: 10s}` it goes on for ever. A run that was killed
@@ -38,7 +54,7 @@ def command(screen: Screen, file: str, require: str | None, quiet: bool) -> None
     it runs stops it before its next decision.
 
     Ctrl-C or SIGTERM ends it after the epoch under way. With --json each event is one line on stdout. With --verbose Spark's own
-    messages are let through.
+    messages are let through. docs/reference/metrics.md has all metrics, and alerts on them.
     """
     screen.is_quiet = quiet
     pipeline = load(file, screen)
@@ -48,15 +64,43 @@ def command(screen: Screen, file: str, require: str | None, quiet: bool) -> None
         if setting.is_breaking:
             screen.talk(f"warning: {setting.part.name}: {setting.part.because} ({setting.part.mend})")
     with screen.steady():
-        _run(screen, pipeline)
+        if metrics_port is None:
+            _run(screen, pipeline)
+        else:
+            with serving(screen, pipeline, metrics_address, metrics_port) as (take, url):
+                _run(screen, pipeline, take, url)
 
 
-def _run(screen: Screen, pipeline: Pipeline) -> None:
+@contextmanager
+def serving(screen: Screen, pipeline: Pipeline, address: str, port: int) -> Iterator[tuple[Listen, str]]:
+    """Serve the metrics of a run while the block runs. Gives who listens to its events, and where they are served."""
+    try:
+        from pakka.observe.endpoint import serve
+        from pakka.observe.figures import Figures
+        from pakka.observe.lookout import Lookout
+    except ModuleNotFoundError as error:
+        raise missing_library("--metrics-port", error) from error
+    figures = Figures(pipeline.name, pipeline.outputs, time.time)
+    with serve(figures, address, port) as url:
+        if screen.is_json:
+            screen.say_json({"event": "serving", "pipeline": pipeline.name, "metrics": url}, is_line=True)
+        screen.talk(f"{pipeline.name}: metrics at {url}")
+        lookout = Lookout(pipeline, figures)
+        lookout.start()
+        try:
+            yield figures.take, url
+        finally:
+            figures.end()
+            lookout.stop()
+
+
+def _run(screen: Screen, pipeline: Pipeline, take: Listen = lambda _: None, metrics: str = "") -> None:
     board = Board(pipeline.name, time.monotonic)
     asked = Asked()
     lock = threading.Lock()
 
     def listen(event: Event) -> None:
+        take(event)
         # Sinks commit side by side, and so do their events come.
         with lock:
             line = board.take(event)
@@ -65,7 +109,7 @@ def _run(screen: Screen, pipeline: Pipeline) -> None:
         if line is not None and not (screen.has_live and isinstance(event, Delivered)):
             screen.talk(line)
 
-    job = Job(pipeline, listen, asked.stop, screen.is_verbose)
+    job = Job(pipeline, listen, asked.stop, screen.is_verbose, metrics)
     with asked.signals(), screen.live() if screen.has_live else nullcontext() as draw:
         if draw is None:
             screen.talk(board.line())
@@ -126,20 +170,21 @@ class Job(threading.Thread):
     """The run itself, beside the main thread: pyspark would take SIGINT for itself if it started on the main thread."""
 
     def __init__(
-        self, pipeline: Pipeline, listen: Callable[[Event], None], stop: threading.Event, is_verbose: bool
+        self, pipeline: Pipeline, listen: Listen, stop: threading.Event, is_verbose: bool, metrics: str
     ) -> None:
         super().__init__(name="pakka-run", daemon=True)
         self.pipeline = pipeline
         self.listen = listen
         self.stop = stop
         self.is_verbose = is_verbose
+        self.metrics = metrics
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
             from pakka.spark.run import run
 
-            run(self.pipeline, listen=self.listen, stop=self.stop, verbose=self.is_verbose)
+            run(self.pipeline, listen=self.listen, stop=self.stop, verbose=self.is_verbose, metrics=self.metrics)
         except BaseException as error:
             self.error = error
 

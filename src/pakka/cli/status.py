@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -32,6 +33,9 @@ def command(screen: Screen, pipeline: str | None, state: str | None, file: str |
     An epoch is decided once its decision is in the state store, and committed once every sink has it; the state store
     learns of the latter with the next epoch. Lag is the time since the newest decision. The sinks are not asked; `pakka indoubt
     list` does that.
+
+    A driver that serves metrics (`pakka run --metrics-port`) is asked for PIPELINE's figures of this moment, if it can be reached from
+    here: commit time, record to commit, retries, what is in doubt by sink, how far behind the source is.
     """
     if state is not None and file is not None:
         raise UsageError("--state and --file both name a state store", hint="use one of them")
@@ -42,7 +46,7 @@ def command(screen: Screen, pipeline: str | None, state: str | None, file: str |
             raise UsageError(
                 f"state store {store.describe()} knows no pipeline `{pipeline}`", hint=nearest(pipeline, names)
             )
-        told = [_told(store, name) for name in ([pipeline] if pipeline else names)]
+        told = [_told(store, name, is_alone=pipeline is not None) for name in ([pipeline] if pipeline else names)]
     if screen.is_json:
         screen.say_json(told[0] if pipeline else told)
     elif pipeline:
@@ -53,7 +57,7 @@ def command(screen: Screen, pipeline: str | None, state: str | None, file: str |
         screen.talk("the state store knows no pipeline yet")
 
 
-def _told(store: StateStore, name: str) -> dict[str, Any]:
+def _told(store: StateStore, name: str, is_alone: bool) -> dict[str, Any]:
     state = store.read(name) or PipelineState(name, 0, None)
     rows = store.window(name, _EPOCHS_SHOWN)
     decided_at = next((row.at for row in rows if row.at > 0), None)
@@ -72,9 +76,28 @@ def _told(store: StateStore, name: str) -> dict[str, Any]:
         "dropped": state.totals.dropped,
         "broken": dict(state.totals.broken),
         "lag_s": _since(decided_at),
+        "rows_per_s": _rows_per_s(rows),
+        **({"live": _live(state)} if is_alone else {}),
         "is_reset": state.is_reset,
         "epochs": [_epoch(row) for row in rows],
     }
+
+
+def _live(state: PipelineState) -> dict[str, Any] | None:
+    if state.owner is None or not state.owner.metrics:
+        return None
+    try:
+        from pakka.observe.live import live
+    except ModuleNotFoundError:
+        return None  # who looks on need not have the library that the driver has
+    return live(state)
+
+
+def _rows_per_s(rows: Sequence[EpochRow]) -> float | None:
+    """Over the newest epochs, by the times of their decisions."""
+    timed = [row for row in rows if row.at > 0]
+    span_s = timed[0].at - timed[-1].at if timed else 0.0
+    return round(sum(row.count.rows_in for row in timed[:-1]) / span_s, 1) if span_s > 0 else None
 
 
 def _since(at: float | None) -> float | None:
@@ -126,6 +149,7 @@ def _show_one(screen: Screen, one: dict[str, Any]) -> None:
         "fence": str(one["fence"]),
         "owner": f"{_owner(one['owner'])}, since {_moment(one['owner']['since'])}" if one["owner"] else "nobody yet",
         "lag": duration(one["lag_s"]),
+        **(_live_facts(one["live"], one["rows_per_s"]) if one["live"] else {}),
     }
     if one["is_reset"]:
         facts["reset"] = "the next checkpoint is accepted, whatever it is"
@@ -148,6 +172,31 @@ def _show_one(screen: Screen, one: dict[str, Any]) -> None:
     ]
     screen.say("")
     screen.table(["epoch", "phase", "rows in", *sinks, "dropped", "decided"], rows)
+
+
+def _live_facts(live: dict[str, Any], rows_per_s: float | None) -> dict[str, str]:
+    """What the driver itself tells now, as far as there is anything to tell."""
+    facts = {"driver": live["state"] or "-"}
+    if rows_per_s is not None:
+        facts["speed"] = f"{rows_per_s:,.0f} rows/s over the epochs below"
+    if live["commit_s"]:
+        facts["commit"] = ", ".join(f"p{float(q) * 100:.0f} {s * 1000:,.0f} ms" for q, s in live["commit_s"].items())
+    if live["latency_s"]:
+        took = ", ".join(f"p{float(q) * 100:.0f} {s:,.1f} s" for q, s in live["latency_s"].items())
+        facts["record to commit"] = took
+    asked = {sink: n for sink, n in live["retries"].items() if n}
+    if asked:
+        told = ((sink, n, live["unknown_outcomes"].get(sink, 0)) for sink, n in asked.items())
+        facts["asked again"] = ", ".join(f"{sink} {n:,}, {lost:,} without an answer" for sink, n, lost in told)
+    doubts = {sink: doubt for sink, doubt in live["in_doubt"].items() if doubt["count"]}
+    for sink, doubt in doubts.items():
+        facts[f"prepared in {sink}"] = f"{some(doubt['count'], 'record')}, the oldest for {duration(doubt['oldest_s'])}"
+    if live["lag_records"] is not None:
+        facts["behind"] = some(live["lag_records"], "record")
+    if live["lso_lag_records"]:
+        since = duration(live["oldest_open_transaction_s"])
+        facts["held back"] = f"{some(live['lso_lag_records'], 'record')} by open transactions, the oldest for {since}"
+    return facts
 
 
 def _number(value: int) -> str:

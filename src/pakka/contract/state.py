@@ -18,6 +18,8 @@ class Owner:
     host: str
     pid: int
     since: float
+    metrics: str = ""
+    """Where it serves its metrics; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)

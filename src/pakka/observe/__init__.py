@@ -1,0 +1,1 @@
+"""Metrics of a running pipeline: what they are, how they are counted, and where they are served."""
