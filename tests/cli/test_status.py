@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from pakka.cli.render import duration
+from pakka.contract.lag import Lag
 from pakka.contract.state import Decision, Owner
-from pakka.contract.watch import Lag
 from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.event import Delivered, Retried, Started
 from pakka.model.id import Slot

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pakka.observe.catalogue import METRICS, Kind, Metric
-from pakka.observe.lookout import EVERY_S
+from pakka.observe.sampler import EVERY_S
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"

@@ -77,7 +77,7 @@ def serving(screen: Screen, pipeline: Pipeline, address: str, port: int) -> Iter
     try:
         from pakka.observe.endpoint import serve
         from pakka.observe.figures import Figures
-        from pakka.observe.lookout import Lookout
+        from pakka.observe.sampler import Sampler
     except ModuleNotFoundError as error:
         raise missing_library("--metrics-port", error) from error
     figures = Figures(pipeline.name, pipeline.outputs, time.time)
@@ -85,13 +85,13 @@ def serving(screen: Screen, pipeline: Pipeline, address: str, port: int) -> Iter
         if screen.is_json:
             screen.say_json({"event": "serving", "pipeline": pipeline.name, "metrics": url}, is_line=True)
         screen.talk(f"{pipeline.name}: metrics at {url}")
-        lookout = Lookout(pipeline, figures)
-        lookout.start()
+        sampler = Sampler(pipeline, figures)
+        sampler.start()
         try:
             yield figures.take, url
         finally:
             figures.end()
-            lookout.stop()
+            sampler.stop()
 
 
 def _run(screen: Screen, pipeline: Pipeline, take: Listen = lambda _: None, metrics: str = "") -> None:

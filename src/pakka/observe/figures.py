@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pakka.contract.watch import Lag
+from pakka.contract.lag import Lag
 from pakka.model.event import Aborted, Committed, Delivered, Event, Retried, Started, Stopped
 from pakka.model.latency import Latency, quantiles
 from pakka.observe import catalogue as c
@@ -53,7 +53,7 @@ class Reading:
 
 
 class Figures:
-    """Counts what a run tells. `take` is its listener; `see_...` takes what the lookout has seen."""
+    """Counts what a run tells. `take` is its listener; `see_...` takes what the sampler has seen."""
 
     def __init__(self, pipeline: str, sinks: Iterable[str], clock: Callable[[], float]) -> None:
         self.pipeline = pipeline

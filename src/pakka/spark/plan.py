@@ -20,8 +20,8 @@ from pyspark.sql.functions import coalesce, col, expr, lit, to_json, when, xxhas
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
+from pakka.contract.lag import Timed
 from pakka.contract.pipeline import DEAD_LETTERS, Output, Pipeline
-from pakka.contract.watch import Timed
 from pakka.errors import ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.quality.dead_letter import quoted_whole, row_sql

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from pakka.contract.watch import Lag
+from pakka.contract.lag import Lag
 from pakka.errors import UsageError
 from pakka.model.event import Committed, Delivered, Retried, Started
 from pakka.model.latency import Latency

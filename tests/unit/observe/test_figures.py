@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pakka.contract.watch import Lag
+from pakka.contract.lag import Lag
 from pakka.model.event import Aborted, Committed, Delivered, Retried, Started, Stopped
 from pakka.model.latency import Latency
 from pakka.observe import catalogue as c

@@ -1,7 +1,7 @@
 """Looks at what no event tells: what is in doubt in the sinks, and how far behind source and sinks are.
 
 It runs in a thread of its own, now and then, with connections of its own, and only reads. A sink that hangs holds up the
-lookout and nothing else; a look that fails is counted, and its gauges are gone until one succeeds.
+sampler and nothing else; a look that fails is counted, and its gauges are gone until one succeeds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 
+from pakka.contract.lag import Lag, Lagging
 from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, PipelineState
-from pakka.contract.watch import Lag, Lagging
 from pakka.coordinator.doubt import Desk, Survey
 from pakka.errors import PakkaError
 from pakka.observe.figures import SOURCE, STATE, Figures, Part, sink_part
@@ -24,11 +24,11 @@ from pakka.state import open_store
 EVERY_S = 15.0
 
 
-class Lookout(threading.Thread):
+class Sampler(threading.Thread):
     """Looks at once, and then every so often until it is told to stop."""
 
     def __init__(self, pipeline: Pipeline, figures: Figures, every_s: float = EVERY_S) -> None:
-        super().__init__(name="pakka-lookout", daemon=True)
+        super().__init__(name="pakka-sampler", daemon=True)
         self.pipeline = pipeline
         self.figures = figures
         self.every_s = every_s

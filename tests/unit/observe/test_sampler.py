@@ -1,4 +1,4 @@
-"""The lookout: what is in doubt and how far behind, by asking; and what becomes of a look that fails."""
+"""The sampler: what is in doubt and how far behind, by asking; and what becomes of a look that fails."""
 
 import threading
 import uuid
@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pakka.contract.lag import Lag, Lagging
 from pakka.contract.pipeline import Pipeline
-from pakka.contract.watch import Lag, Lagging
 from pakka.errors import UnavailableError
 from pakka.observe import catalogue as c
 from pakka.observe.figures import SOURCE, STATE, Figures, sink_part
-from pakka.observe.lookout import Lookout
+from pakka.observe.sampler import Sampler
 from pakka.sinks.memory import MemorySink
 from pakka.sinks.postgres import PostgresSink
 from pakka.sources.rate import RateSource
@@ -67,7 +67,7 @@ def pipeline(state: str, sinks: dict, source=None) -> Pipeline:
 
 def looked(pipeline: Pipeline) -> dict:
     figures = Figures(pipeline.name, pipeline.outputs, lambda: 0.0)
-    Lookout(pipeline, figures).look()
+    Sampler(pipeline, figures).look()
     return {reading.metric: dict(reading.values) for reading in figures.read()}
 
 
@@ -133,17 +133,17 @@ def test_a_source_that_does_not_answer_is_counted(state):
 def test_the_lookout_looks_again_until_it_is_stopped(state):
     twice = threading.Semaphore(0)
 
-    class Counting(Lookout):
+    class Counting(Sampler):
         def look(self) -> None:
             twice.release()
 
-    lookout = Counting(pipeline(state, {"plain": memory()}), None, every_s=0.01)
-    lookout.start()
+    sampler = Counting(pipeline(state, {"plain": memory()}), None, every_s=0.01)
+    sampler.start()
     assert twice.acquire(timeout=30)
     assert twice.acquire(timeout=30)
-    lookout.stop()
-    lookout.join(timeout=30)
-    assert not lookout.is_alive()
+    sampler.stop()
+    sampler.join(timeout=30)
+    assert not sampler.is_alive()
 
 
 @pytest.mark.postgres
