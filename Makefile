@@ -34,6 +34,10 @@ setup-kafka: setup ## fetch a Kafka broker for the tests and for `make kafka`
 setup-model: setup ## fetch TLC, which checks the protocol's specification
 	@tools/model.sh
 
+.PHONY: setup-archive
+setup-archive: setup ## archive Spark's classes, so that the JVMs of the tests start fast
+	@$(PY) tools/archive.py
+
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
@@ -43,7 +47,7 @@ kafka: setup-kafka ## run a Kafka broker to try things on, until Ctrl-C; ARGS="-
 	@$(PY) tools/kafka/broker.py $(ARGS)
 
 .PHONY: test
-test: setup setup-postgres setup-mariadb setup-model check ## run the checks and every test
+test: setup setup-postgres setup-mariadb setup-model setup-archive check ## run the checks and every test
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check

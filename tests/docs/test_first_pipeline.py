@@ -22,8 +22,6 @@ def test_every_command_of_the_guide_prints_what_the_guide_says(tmp_path):
     here = tmp_path
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PAKKA_DRILL", None)
-    # Short runs: the JVM's second compiler would take more time than it gives back.
-    environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
     for command, told in [step for b in blocks(PAGE) if b.language == "console" for step in steps(b.text)]:
         if command.startswith("cd "):
             here = here / command.removeprefix("cd ")

@@ -16,8 +16,6 @@ from tests.faults.spark.process import KILLED, Driver
 
 PIPELINE = "refunds"
 DONE, FAILED, FENCED = 0, 1, 4
-# A JVM that starts fast: it lives for seconds, so the better compiler and collector would never pay.
-_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 class Site:
@@ -61,7 +59,7 @@ class Site:
             "spark": {
                 "spark.master": "local[2,4]",
                 "spark.driver.memory": "512m",
-                "spark.driver.extraJavaOptions": f"{_FAST} -Djava.io.tmpdir={self.root / 'scratch'}",
+                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.root / 'scratch'}",
                 "spark.sql.shuffle.partitions": 2,
                 # Small files, and yet several partitions of several Arrow batches each.
                 "spark.sql.files.maxPartitionBytes": 8192,
