@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError
 
 from pakka.errors import PakkaError, RefusedError, SinkError, UnavailableError
-from pakka.kafka_line import Address, DriverError, Grievance, error_of
+from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
 _HINTS = {
@@ -112,7 +112,7 @@ def told_error(
         return UnavailableError(message, hint=_PASSING[code])
     if code in _HINTS:
         return refusal(message, hint=_HINTS[code])
-    if error.retriable() or code in _WAITED or code == KafkaError._RESOLVE:
+    if error.retriable() or code in PASSING or code in _WAITED or code == KafkaError._RESOLVE:
         return UnavailableError(message, hint=_SERVERS)
     return refusal(message, hint="the message is Kafka's own")
 

@@ -36,6 +36,29 @@ ANSWER_S = 30.0
 DriverError: tuple[type[BaseException], ...] = (KafkaException, cast(type[BaseException], KafkaError))
 """For `except`: all that the library raises. It must name both, since the second is no `BaseException` to Python."""
 
+PASSING = frozenset(
+    {
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What brokers say while something moves: a topic was just made, a broker went or came. The library does not ask again by itself
+everywhere.
+"""
+_MOVING_S = 10.0
+_PAUSE_S = 0.05
+
 _OWNED = {
     "bootstrap.servers": "it is the option `servers`",
     "metadata.broker.list": "it is the option `servers`",
@@ -191,8 +214,12 @@ class Cluster:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        asked = self.admin.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_S)
-        return {name: self._topic(name, future) for name, future in asked.items()}
+
+        def ask() -> dict[str, Topic | None]:
+            asked = self.admin.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_S)
+            return {name: self._topic(name, future) for name, future in asked.items()}
+
+        return self._patiently(ask)
 
     def topic(self, name: str) -> Topic | None:
         return self.topics([name])[name]
@@ -238,7 +265,7 @@ class Cluster:
                 raise KafkaException(
                     KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic `{name}` was made, and is not there")
                 )
-            time.sleep(0.05)
+            time.sleep(_PAUSE_S)
         return topic
 
     def delete(self, names: Iterable[str]) -> None:
@@ -264,15 +291,33 @@ class Cluster:
         return Topic(name, str(found.topic_id), partitions, replicas)
 
     def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
-        (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
-        return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
+        def ask() -> dict[str, str]:
+            (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
+            return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
+
+        return self._patiently(ask)
 
     def _offsets(
         self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[int, int]:
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
-        asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S) if wanted else {}
-        return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
+
+        def ask() -> dict[int, int]:
+            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
+            return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
+
+        return self._patiently(ask) if wanted else {}
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask again while something moves."""
+        deadline = time.monotonic() + _MOVING_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error_of(error).code() not in PASSING or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def _wait(self, future: Future[Answer]) -> Answer:
         try:

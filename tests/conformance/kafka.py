@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
+from pakka import points
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
 from pakka.testing.contract import Cut
@@ -33,7 +34,7 @@ class Ground:
         self.proxy = proxy
         self.direct = kafka.bootstrap
         self.servers = f"127.0.0.1:{proxy.port}"
-        self.admin = AdminClient({"bootstrap.servers": self.direct, "log_level": 3})
+        self.admin = AdminClient({"bootstrap.servers": self.direct, "log_level": 2})
         self._coordinator: KafkaAdminClient | None = None
 
     def create(self, topic: str, partitions: int = PARTITIONS, **config: str) -> None:
@@ -50,20 +51,25 @@ class Ground:
         if self._coordinator is None:
             self._coordinator = KafkaAdminClient(bootstrap_servers=self.direct)
         listed = self._coordinator.list_transactions().values()
-        return {t.transactional_id: str(t.state) for ts in listed for t in ts if t.transactional_id.startswith(prefix)}
+        return {t.transactional_id: t.state.value for ts in listed for t in ts if t.transactional_id.startswith(prefix)}
 
     def restart(self) -> None:
         """SIGKILL to the broker, and the morning after."""
-        if self._coordinator is not None:
-            self._coordinator.close()
-            self._coordinator = None
+        self.close()
         self.kafka.kill()
         self.kafka.restart()
 
+    def close(self) -> None:
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            coordinator.close()
+
     def await_markers(self, prefix: str) -> None:
-        """Kafka answers to the end of a transaction when it is decided; the readers hear of it a moment later."""
+        """Kafka answers to the end of a transaction when it is decided. The readers hear of it a moment later, of each partition by
+        itself, and so a look in between would find a part: docs/reference/kafka-sink.md says so.
+        """
         give_up = time.monotonic() + _PATIENCE_S
-        while any("Prepare" in state for state in self.transactions(prefix).values()):
+        while any(state.startswith("Prepare") for state in self.transactions(prefix).values()):
             assert time.monotonic() < give_up, f"a transaction of {prefix} was ended, and is still not complete"
             time.sleep(0.01)
 
@@ -74,7 +80,7 @@ class Ground:
         ends = self.admin.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=level)
         left = {place.partition: future.result(_PATIENCE_S).offset for place, future in ends.items()}
         left = {partition: end for partition, end in left.items() if end > 0}
-        settings = {"group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True, "log_level": 3}
+        settings = {"group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True, "log_level": 2}
         settings |= {"bootstrap.servers": self.direct, "enable.auto.commit": False, "fetch.wait.max.ms": 5}
         found: list[tuple[bytes | None, bytes | None]] = []
         give_up = time.monotonic() + _PATIENCE_S
@@ -139,3 +145,23 @@ class KafkaHarness(Spooling):
 
     def close(self):
         self.restart()
+
+
+class DeafKafkaHarness(KafkaHarness):
+    """After the line is cut nobody can come back for a while, so that the producer cannot ask again by itself, and is left with
+    an outcome that it does not know.
+    """
+
+    @contextmanager
+    def cut(self, *, is_done: bool) -> Iterator[Cut]:
+        def strike(point: str, _: int) -> None:
+            if point == "commit.kafka.ending":
+                self.ground.proxy.refuse()
+
+        points.arm(strike)
+        try:
+            with super().cut(is_done=is_done) as cut:
+                yield cut
+        finally:
+            points.arm(None)
+            self.ground.proxy.refuse(False)

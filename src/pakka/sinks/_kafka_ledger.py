@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import told
-from pakka.kafka_line import ANSWER_S, Address, Cluster, Grievance
+from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, Grievance
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -187,8 +187,5 @@ def _offset(message: Message) -> int:
 
 def _is_passing(error: KafkaError) -> bool:
     """Whether reading goes on by itself. The group is none of our business: it is never joined."""
-    return bool(error.retriable()) or error.code() in (
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    )
+    beside = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    return error.retriable() or error.code() in PASSING or error.code() in beside

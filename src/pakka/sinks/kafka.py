@@ -105,7 +105,7 @@ class KafkaSink(SpooledSink):
             Level.EXACTLY_ONCE,
             Way.SPOOLED,
             "an epoch's records and its ledger record are one transaction of the cluster, under one transactional id for ever; for "
-            "readers with `isolation.level=read_committed`",
+            "readers with `isolation.level=read_committed`, who see it a moment later, partition by partition",
         )
 
     def target(self) -> str:

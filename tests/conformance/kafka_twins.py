@@ -1,0 +1,120 @@
+"""Broken twins of the Kafka applier: each makes one mistake that looks harmless, and says which case of the contract catches it."""
+
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_ledger import LedgerTopic, Page
+from pakka.sinks.kafka import KafkaSink
+from pakka.testing.contract import Harness
+from tests.conformance.kafka import DeafKafkaHarness, KafkaHarness
+
+
+class Unrecorded(KafkaApplier):
+    """Keeps the epoch in mind only: its transaction has no ledger record."""
+
+    def _enter(self, producer, page):
+        if page.entry == (self._session.page.entry if self._session else ""):
+            super()._enter(producer, page)  # a fence, and no epoch
+
+
+class Apart(KafkaApplier):
+    """Enters the epoch in the ledger in a transaction of its own, before the rows."""
+
+    def _transact(self, session, page, fill):
+        super()._transact(session, page, lambda: KafkaApplier._enter(self, session.producer, page))
+        if page.epoch >= 0 and fill is not None:
+            super()._transact(session, page, fill)
+
+    def _enter(self, producer, page):
+        """Done already."""
+
+
+class Unfenced(KafkaApplier):
+    """A transactional id for each process: nobody is ever shut out."""
+
+    def __init__(self, sink, binding):
+        super().__init__(sink, binding)
+        self.id = f"{self.id}.{uuid.uuid4().hex}"
+
+
+class _Trusting:
+    """A producer whose end of a transaction is always taken for done."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        with suppress(KafkaException):
+            self._producer.commit_transaction(timeout_s)
+
+
+class Trusting(KafkaApplier):
+    """Takes an answer that never came for a yes."""
+
+    def _settle(self, fence):
+        session = super()._settle(fence)
+        return None if session is None else self._trusting(session)
+
+    def _trusting(self, session):
+        self._session = replace(session, producer=_Trusting(session.producer))
+        return self._session
+
+
+class _Hasty(LedgerTopic):
+    def read(self, *, is_settled: bool = False) -> Page:
+        return super().read()
+
+
+class Hasty(KafkaApplier):
+    """Reads the ledger as far as a reader gets, and not to its end."""
+
+    def __init__(self, sink, binding):
+        super().__init__(sink, binding)
+        self.book = _Hasty(binding, self.address, self.book.name, self.book.key.decode())
+
+
+@dataclass(frozen=True)
+class TwinSink(KafkaSink):
+    """The Kafka sink with another applier."""
+
+    applier: type[KafkaApplier] = field(default=KafkaApplier, kw_only=True)
+
+    def open_applier(self, binding):
+        return self.applier(self, binding)
+
+
+def harness_of(twin: type[KafkaApplier], base: type[KafkaHarness] = KafkaHarness) -> Callable[..., Harness]:
+    """The harness of a twin's sink."""
+
+    class TwinHarness(base):
+        def sink(self):
+            honest = super().sink()
+            return TwinSink(
+                honest.servers, topic=honest.topic, ledger=honest.ledger, settings=honest.settings, applier=twin
+            )
+
+    return TwinHarness
+
+
+class AtPoints(KafkaHarness):
+    """Breaks off at crash points, and not on the line."""
+
+    cut = Harness.cut
+
+
+CAUGHT_BY: dict[type[KafkaApplier], tuple[str, type[KafkaHarness]]] = {
+    Unrecorded: ("a_lost_answer_is_unknown_and_ends_in_one_copy", KafkaHarness),
+    Apart: ("a_lost_request_is_not_called_committed", AtPoints),
+    Unfenced: ("an_old_fence_overtaken_in_its_commit_changes_nothing", KafkaHarness),
+    Trusting: ("a_lost_request_is_not_called_committed", DeafKafkaHarness),
+}
+"""By twin, the case that catches it, and on which line."""
