@@ -10,12 +10,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pakka.sinks._mysql_line import DriverError, Line, Row, code_of
+from pakka.sinks._probing import OWN_KEYS
 
-OWN_KEYS = {
-    "pakka_fence": "pipeline, sink",
-    "pakka_ledger": "pipeline, sink, epoch, slot, fence, attempt",
-}
-"""pakka's own tables beside the target, and their primary keys."""
 SETTINGS = (
     "innodb_doublewrite",
     "innodb_flush_log_at_trx_commit",

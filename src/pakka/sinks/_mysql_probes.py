@@ -5,44 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
-from pakka.contract.audit import Finding, Probe, Severity
-from pakka.sinks._mysql_facts import OWN_KEYS, Facts, UniqueIndex, Version, read_facts
+from pakka.contract.audit import Finding, Probe
+from pakka.sinks._mysql_facts import Facts, UniqueIndex, Version, read_facts
 from pakka.sinks._mysql_line import Line
-from pakka.sinks._probing import Round, age, likely_slots
+from pakka.sinks._probing import (
+    BREAKS,
+    FINE,
+    OLD_S,
+    WARNS,
+    Round,
+    Terms,
+    age,
+    likely_slots,
+    may_be_null,
+    no_table,
+    own_keys,
+    unique_key,
+)
 
-OLD_S = 3600.0
-"""A prepared branch of this age has been forgotten, or its pipeline is down."""
 OLDEST_MYSQL = (5, 7, 7)
 OLDEST_MARIADB = (10, 5, 1)
 """Older servers roll a prepared branch back when its connection ends, as if it had never been promised."""
 SAFE_BINLOG_MYSQL = (8, 0, 30)
 
-FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
 _STRICT = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}
 
 Judge = Callable[[Facts], Finding]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is asked about: the options of the sink that change what a setting means."""
+class Subject(Terms):
+    """What is asked about."""
 
     open_line: Callable[[], Line]
     """A connection as the sink opens its own."""
     database: str
     table: str
-    mode: Literal["append", "upsert", "mirror"] = "append"
-    way: Literal["auto", "prepared", "spooled"] = "auto"
-    key: tuple[str, ...] = ()
-    create: bool = True
-    slots_needed: int | None = None
-    """How many slots an epoch has; None: as many as Spark has cores, which are taken to be those of this machine."""
-
-    @property
-    def may_prepare(self) -> bool:
-        return self.way != "spooled" and self.mode == "append"
 
 
 def mysql_probes(subject: Subject) -> Sequence[Probe]:
@@ -120,8 +119,7 @@ def _storage_engine(subject: Subject, facts: Facts) -> Finding:
         why = "rows would land in the tables beneath the view, whose engines and keys are not known"
         return Finding(name, BREAKS, "view", why, "name the table beneath the view in `table`")
     if facts.target is None and not subject.create:
-        why = "there is no such table, and `create: false` forbids to make it"
-        return Finding(name, BREAKS, "no table", why, "make the table, or set `create: true`")
+        return no_table(name)
     tables = [*([facts.target] if facts.target else []), *facts.own]
     for table in tables:
         engine = facts.engines.get(table.engine)
@@ -241,23 +239,10 @@ def _wsrep_on(subject: Subject, facts: Facts) -> Finding:
 
 
 def _unique_key(subject: Subject, facts: Facts) -> Finding:
-    name, target = "unique key", facts.target
-    if not subject.key:
-        return Finding(name, FINE, "not needed", "rows are added, and none is looked for by key")
-    listed = ", ".join(_quoted(column) for column in subject.key)
-    if target is None:
-        return Finding(name, FINE, "no table yet", f"pakka makes it with the key ({listed})")
-    fitting = [i for i in _indexes_of(facts, target.name) if _names(i.columns) == _names(subject.key)]
-    flaws = {index.name: _flaw_of(index) for index in fitting}
-    good = [index for index, flaw in flaws.items() if not flaw]
-    if good:
-        return Finding(name, FINE, good[0], "the server itself keeps one row a key")
-    fix = f"ALTER TABLE {_quoted(target.name)} ADD PRIMARY KEY ({listed})"
-    if not flaws:
-        why = f"nothing keeps ({listed}) unique, so a row is not found by its key and is added a second time"
-        return Finding(name, BREAKS, "none", why, fix)
-    index, flaw = next(iter(flaws.items()))
-    return Finding(name, BREAKS, index, f"{flaw}, so it does not keep one row a key ({listed})", fix)
+    target = facts.target
+    found = _indexes_of(facts, target.name) if target else []
+    flaws = {index.name: _flaw_of(index) for index in found if _names(index.columns) == _names(subject.key)}
+    return unique_key([_quoted(column) for column in subject.key], _quoted(target.name) if target else None, flaws)
 
 
 def _flaw_of(index: UniqueIndex) -> str:
@@ -267,7 +252,7 @@ def _flaw_of(index: UniqueIndex) -> str:
     if index.prefixes:
         return f"the index takes the beginning of {_quoted(index.prefixes[0])} for the whole"
     if index.nullable:
-        return f"column {_quoted(index.nullable[0])} may be NULL, and the index takes two NULLs for different"
+        return may_be_null(_quoted(index.nullable[0]))
     return ""
 
 
@@ -291,14 +276,8 @@ def _other_keys(subject: Subject, facts: Facts) -> Finding:
 
 
 def _own_keys(facts: Facts) -> Finding:
-    name = "keys of pakka's tables"
     keyed = {index.table for index in facts.indexes if index.name == "PRIMARY"}
-    bare = [table.name for table in facts.own if table.name not in keyed]
-    if not bare:
-        return Finding(name, FINE, "primary keys", "the server itself refuses an id that was used")
-    why = "its primary key is gone, as after a copy with CREATE TABLE AS: an id that was used is not refused"
-    fix = "; ".join(f"ALTER TABLE {table} ADD PRIMARY KEY ({OWN_KEYS[table]})" for table in bare)
-    return Finding(name, BREAKS, ", ".join(bare), why, fix)
+    return own_keys([table.name for table in facts.own], keyed)
 
 
 def _triggers(facts: Facts) -> Finding:

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pakka.postgres_line import Line
+from pakka.sinks._probing import OWN_KEYS
 
 OLDEST = 120000
 """The oldest server that is read and written: its catalogue knows partitions and generated columns as the sink asks for them."""
-OWN_KEYS = {
-    "pakka_fence": "pipeline, sink",
-    "pakka_ledger": "pipeline, sink, epoch, slot, fence, attempt",
-}
-"""pakka's own tables beside the target, and their primary keys."""
 SETTINGS = (
     "default_transaction_read_only",
     "fsync",

@@ -6,47 +6,46 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from psycopg.errors import ProtocolViolation
 
-from pakka.contract.audit import Finding, Probe, Severity
+from pakka.contract.audit import Finding, Probe
 from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
 from pakka.postgres_line import Line
-from pakka.sinks._postgres_facts import OLDEST, OWN_KEYS, Facts, Relation, UniqueIndex, read_facts, read_version
-from pakka.sinks._probing import Round, age, likely_slots
+from pakka.sinks._postgres_facts import OLDEST, Facts, Relation, UniqueIndex, read_facts, read_version
+from pakka.sinks._probing import (
+    BREAKS,
+    FINE,
+    OLD_S,
+    WARNS,
+    Round,
+    Terms,
+    age,
+    likely_slots,
+    may_be_null,
+    no_table,
+    own_keys,
+    unique_key,
+)
 
-OLD_S = 3600.0
-"""A prepared transaction of this age has been forgotten, or its pipeline is down."""
 LONG_S = 600.0
 """A COPY of a large slot may take as long as this."""
 
-FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
 
 Judge = Callable[[Facts], Finding]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is asked about: the options of the sink that change what a setting means."""
+class Subject(Terms):
+    """What is asked about."""
 
     open_line: Callable[[], Line]
     """A connection as the sink opens its own."""
     table: str
     schema: str | None = None
     """None: the schema that the connection finds first."""
-    mode: Literal["append", "upsert", "mirror"] = "append"
-    way: Literal["auto", "prepared", "spooled"] = "auto"
-    key: tuple[str, ...] = ()
-    create: bool = True
-    slots_needed: int | None = None
-    """How many slots an epoch has; None: as many as Spark has cores, which are taken to be those of this machine."""
     begin: str = "BEGIN"
     """How the sink begins a transaction, with what it sets for itself."""
-
-    @property
-    def may_prepare(self) -> bool:
-        return self.way != "spooled" and self.mode == "append"
 
 
 def postgres_probes(subject: Subject) -> Sequence[Probe]:
@@ -200,8 +199,7 @@ def _kind_of_table(subject: Subject, facts: Facts) -> Finding:
     if target is None:
         if subject.create:
             return Finding(name, FINE, "no table yet", "pakka makes it when the first rows come")
-        why = "there is no such table, and `create: false` forbids to make it"
-        return Finding(name, BREAKS, "no table", why, "make the table, or set `create: true`")
+        return no_table(name)
     if target.kind in _NO_TABLE:
         value, why, fix = _NO_TABLE[target.kind]
         return Finding(name, BREAKS, value, why, fix)
@@ -256,24 +254,10 @@ def _row_security(facts: Facts) -> Finding:
 
 
 def _unique_key(subject: Subject, facts: Facts) -> Finding:
-    name, target = "unique key", facts.target
-    if not subject.key:
-        return Finding(name, FINE, "not needed", "rows are added, and none is looked for by key")
-    listed = ", ".join(_quoted(column) for column in subject.key)
-    if target is None:
-        return Finding(name, FINE, "no table yet", f"pakka makes it with the key ({listed})")
-    fitting = [i for i in facts.indexes if i.table == target.name and set(i.columns) == set(subject.key)]
+    table = facts.target.name if facts.target else None
+    fitting = [i for i in facts.indexes if i.table == table and set(i.columns) == set(subject.key)]
     flaws = {index.name: _flaw_of(index) for index in fitting}
-    good = [index for index, flaw in flaws.items() if not flaw]
-    if good:
-        return Finding(name, FINE, good[0], "the server itself keeps one row a key")
-    fix = f"ALTER TABLE {target.name} ADD PRIMARY KEY ({listed})"
-    if not flaws:
-        why = f"nothing keeps ({listed}) unique, so a row is not found by its key and is added a second time or refused"
-        return Finding(name, BREAKS, "none", why, fix)
-    index, flaw = next(iter(flaws.items()))
-    why = f"{flaw}, so it does not keep one row a key ({listed})"
-    return Finding(name, BREAKS, index, why, fix)
+    return unique_key([_quoted(column) for column in subject.key], table, flaws)
 
 
 def _flaw_of(index: UniqueIndex) -> str:
@@ -287,19 +271,13 @@ def _flaw_of(index: UniqueIndex) -> str:
     if not index.is_immediate:
         return "the index is deferrable and looks at the end of a transaction only"
     if index.nullable and not index.are_nulls_equal:
-        return f"column {_quoted(index.nullable[0])} may be NULL, and the index takes two NULLs for different"
+        return may_be_null(_quoted(index.nullable[0]))
     return ""
 
 
 def _own_keys(facts: Facts) -> Finding:
-    name = "keys of pakka's tables"
     keyed = {index.table for index in facts.indexes if index.is_primary and index.is_valid}
-    bare = [table.name for table in facts.own if table.name not in keyed]
-    if not bare:
-        return Finding(name, FINE, "primary keys", "the server itself refuses an id that was used")
-    why = "its primary key is gone, as after a copy with CREATE TABLE AS: an id that was used is not refused"
-    fix = "; ".join(f"ALTER TABLE {table} ADD PRIMARY KEY ({OWN_KEYS[table.rpartition('.')[2]]})" for table in bare)
-    return Finding(name, BREAKS, ", ".join(bare), why, fix)
+    return own_keys([table.name for table in facts.own], keyed)
 
 
 def _triggers(subject: Subject, facts: Facts) -> Finding:
