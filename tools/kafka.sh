@@ -3,6 +3,7 @@
 # Ivy that PySpark carries, so no Maven is needed. tools/kafka/jars.lock names every one of them with its SHA-256, and
 # nothing is used that differs. It runs on the Java that Spark runs on.
 #   tools/kafka.sh                fetch what jars.lock says; no time when it is here
+#   tools/kafka.sh connector      fetch Spark's Kafka connector and spark-avro, as connector.lock says, for the tests of the source
 #   tools/kafka.sh lock VERSION   resolve another version of Kafka and write jars.lock anew
 # A mirror is named as Spark has it: DEFAULT_ARTIFACT_REPOSITORY in the environment.
 # No repository can be reached: says so and ends well. The tests that need it then skip, and fail under CI=true.
@@ -11,6 +12,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 LOCK=tools/kafka/jars.lock
 HOME_DIR=.venv/share/kafka
+WHAT="Kafka $(awk '$3 == "kafka_2.13" { print $4 }' "$LOCK") (45 MB)"
+if [ "${1:-}" = connector ]; then
+    LOCK=tools/kafka/connector.lock
+    HOME_DIR=.venv/share/spark-kafka
+    WHAT="Spark's Kafka connector (10 MB)"
+fi
 # Kafka's own pom names no logging backend. slf4j-api is 1.7 there, so this one and not log4j-slf4j2-impl.
 LOGGING="org.apache.logging.log4j log4j-slf4j-impl 2.25.4"
 
@@ -63,10 +70,10 @@ fi
 ! cmp -s "$LOCK" "$HOME_DIR/jars.lock" || exit 0
 
 scratch=$(mktemp -d)
-say "fetching Kafka $(awk '$3 == "kafka_2.13" { print $4 }' "$LOCK") (45 MB)"
+say "fetching $WHAT"
 if ! cut -d ' ' -f 2- "$LOCK" | ivy_module false | fetch; then
     grep -E '[Ee]rror|not found' "$scratch/log" | head -n 3 >&2 || true
-    say "Kafka could not be fetched, so the tests marked \`kafka\` will be skipped; to run them, reach Maven Central or" \
+    say "$WHAT could not be fetched, so the tests marked \`kafka\` will be skipped; to run them, reach Maven Central or" \
         "name a mirror of it in DEFAULT_ARTIFACT_REPOSITORY, and type \`make setup-kafka\`"
     exit 0
 fi
@@ -75,9 +82,9 @@ if ! difference=$(diff <(listed) "$LOCK"); then
     exit 1
 fi
 for jar in "$scratch"/jars/*.jar; do mv "$jar" "$scratch/jars/$(basename "$jar" | sed -E 's/^[^=]+=([^=]+)=/\1-/')"; done
-cp "$LOCK" "$scratch/jars/"
+cp "$LOCK" "$scratch/jars/jars.lock"
 # Moved in one step: a directory that is half there would be taken for whole by the next call.
 mkdir -p "$(dirname "$HOME_DIR")"
 rm -rf "$HOME_DIR" "$HOME_DIR.part"
 cp -r "$scratch/jars" "$HOME_DIR.part" && mv "$HOME_DIR.part" "$HOME_DIR"
-say "Kafka is in $HOME_DIR"
+say "$WHAT is in $HOME_DIR"

@@ -32,6 +32,7 @@ SINKS = {
 }
 SOURCES = {
     "files": "pakka.sources.files:FilesSource",
+    "kafka": "pakka.sources.kafka:KafkaSource",
     "rate": "pakka.sources.rate:RateSource",
 }
 # The optional dependency that brings a driver library, by the module it is imported as.

@@ -12,12 +12,20 @@ import pytest
 
 from pakka.sinks.memory import MemorySink, Space
 
+CONNECTOR = Path(__file__).resolve().parents[2] / ".venv" / "share" / "spark-kafka"
+
+
+def connector() -> dict[str, str]:
+    """Settings for a session that can read Kafka, where `make setup-kafka` has fetched what that needs."""
+    jars = sorted(str(path) for path in CONNECTOR.glob("*.jar"))
+    return {"spark.jars": ",".join(jars)} if jars else {}
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     from pakka.spark.session import open_session
 
-    session = open_session("pakka tests", {}, tmp_path_factory.mktemp("spark") / "spark.log")
+    session = open_session("pakka tests", connector(), tmp_path_factory.mktemp("spark") / "spark.log")
     yield session
     session.stop()
 

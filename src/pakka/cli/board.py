@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pakka.cli.render import some
 from pakka.contract.pipeline import DEAD_LETTERS
-from pakka.model.event import Aborted, Committed, Delivered, Event, Retried, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Event, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency, quantiles
 
 _EPOCHS_FOR_SPEED = 20
@@ -54,6 +54,8 @@ class Board:
             return None
         if isinstance(event, Aborted):
             return None  # it ends the run, and the error says why
+        if isinstance(event, Noticed):
+            return f"{self.pipeline}: {event.message}{f' ({event.hint})' if event.hint else ''}"
         self._deliver(event)
         now = self.clock()
         if now - self._told_at < _PLAIN_EVERY_S:

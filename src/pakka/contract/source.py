@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from pakka.errors import PakkaError
+from pakka.model.event import Noticed
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 
@@ -34,3 +38,57 @@ class Source(Protocol):
     @property
     def on_corrupt(self) -> OnFail:
         """What becomes of a malformed record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """What a source needs in Spark's JVM beside Spark itself."""
+
+    whose: str
+    packages: dict[str, str]
+    """Maven coordinates `group:artifact:version`, and a class of each by which it is known to be there."""
+    directory: str | None = None
+    """Where the jars are, of these packages and of all that they need; None: they are fetched."""
+
+
+@runtime_checkable
+class NeedsJars(Protocol):
+    """A source that Spark cannot read by itself."""
+
+    def jars_for(self, spark: str) -> Jars:
+        """What this source needs in a Spark of this version."""
+
+
+class Lookout(Protocol):
+    """Looks after a source from the driver while a run goes on. `offsets` are the source's own, as Spark's checkpoint has them.
+
+    What a user should know and nobody has to act on at once is returned as notices; what may not go on is raised.
+    """
+
+    def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
+        """Before the first epoch. `offsets`: up to here all is acknowledged, None if nothing is. `is_new`: no epoch was planned
+        yet, so that whatever is remembered of an earlier query means nothing.
+        """
+
+    def position(self, offsets: str) -> str:
+        """Where the source stands once an epoch that ends at `offsets` is committed, in words that a sink may know."""
+
+    def check(self) -> Sequence[Noticed]:
+        """Between prepare and decide of every epoch: is it still the source that was there at `begin`? Raises if not."""
+
+    def look(self, is_last: bool = False) -> Sequence[Noticed]:
+        """Now and then, and once after the last epoch of a run that takes what there is."""
+
+    def explain(self, error: BaseException) -> PakkaError | None:
+        """What an error of Spark's says of the source, in our words; None if it says nothing of it."""
+
+    def close(self) -> None:
+        """Let go of connections. Twice is harmless."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A source that has a lookout."""
+
+    def open_lookout(self, spark: SparkSession, pipeline: str, notes: str) -> Lookout:
+        """Connect. `notes` is the directory that `read` has."""

@@ -91,6 +91,17 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Noticed:
+    """Something about the source that nobody has to act on at once, and that should not pass in silence."""
+
+    pipeline: str
+    about: str
+    """What was noticed: `partitions`, `topics`, `stalled`."""
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The run is over, between two epochs."""
 
@@ -101,7 +112,7 @@ class Stopped:
     """`done`: the source has no more rows; `asked`: somebody asked the run to stop."""
 
 
-Event = Started | Retried | Committed | Aborted | Delivered | Stopped
+Event = Started | Retried | Committed | Aborted | Delivered | Noticed | Stopped
 Listen = Callable[[Event], None]
 
 

@@ -113,11 +113,16 @@ def digest(offsets: bytes) -> str:
     return hashlib.sha256(offsets).hexdigest()
 
 
+def source_offsets(offsets: bytes) -> list[str]:
+    """The offsets of each source of a query, in the source's own form, from an offset log entry."""
+    return offsets.decode().splitlines()[2:]
+
+
 def planned_files(path: str, offsets: bytes, spark: Any = None) -> list[str]:
     """The files that Spark has planned for a batch, from the log of each file source of its query."""
     files, root = files_for(path, spark)
     planned: list[str] = []
-    for number, line in enumerate(offsets.decode().splitlines()[2:]):
+    for number, line in enumerate(source_offsets(offsets)):
         position = json.loads(line) if line.startswith("{") else {}
         if not isinstance(position, dict) or "logOffset" not in position:
             continue

@@ -9,16 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pakka.contract.pipeline import Pipeline
+from pakka.contract.source import NeedsJars, Watched
 from pakka.errors import ConfigError, PakkaError, RefusedError, UnavailableError
 from pakka.model.event import Listen, Stopped
 from pakka.model.rule import OnFail
 from pakka.quality.judge import Judge
 from pakka.sources.files import FilesSource
+from pakka.spark.lookout import Post
 from pakka.spark.plan import RAW, make_plan
 from pakka.spark.process import Processing
 from pakka.spark.session import open_session
@@ -48,7 +51,9 @@ def run(
     # From here on the same places, whatever the process makes its current directory while it runs.
     pipeline = replace(pipeline.chosen(), checkpoint=pipeline.checkpoint_path, spool=pipeline.spool_path)
     log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
-    spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log)
+    source = pipeline.source
+    jars = source.jars_for(pyspark.__version__) if isinstance(source, NeedsJars) else None
+    spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log, jars)
     frame, process, judge = read_source(spark, pipeline)
     if not frame.isStreaming:
         raise ConfigError(
@@ -56,11 +61,16 @@ def run(
             hint="deliver it as one epoch with `pakka.deliver_batch(frame, ...)`",
         )
     plan = make_plan(pipeline, process(frame), judge)
-    with closing(open_store(pipeline.state)) as store:
-        delivery = Delivery(pipeline, plan, store, process, listen, _reader_of_files(pipeline), metrics)
+    watched = source.open_lookout(spark, pipeline.name, _notes(pipeline)) if isinstance(source, Watched) else None
+    post = Post(pipeline.name, watched, listen)
+    with closing(open_store(pipeline.state)) as store, closing(post):
+        delivery = Delivery(pipeline, plan, store, process, listen, _reader_of_files(pipeline), metrics, post)
         try:
             delivery.start(pipeline.checkpoint_path, spark)
-            reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
+            with post.patrol():
+                reason = _run_query(_start(pipeline, frame, delivery), delivery, stop)
+            if reason == "done":
+                post.look(is_last=True)
         finally:
             delivery.close()
     stopped = Stopped(pipeline.name, delivery.epochs, delivery.rows_in, reason)
@@ -130,11 +140,13 @@ def _run_query(query: StreamingQuery, delivery: Delivery, stop: threading.Event)
         return "asked"
     if isinstance(delivery.error, PakkaError):
         raise delivery.error
-    if trouble is not None or delivery.error is not None:
+    ended: BaseException | None = delivery.error or trouble
+    if ended is not None:
         # Of two drivers Spark stops the one that finds the other in its checkpoint, and cannot say which is the newer one.
         with suppress(UnavailableError):
             delivery.coordinator.check_fence()
-        raise _query_failed(delivery, delivery.error or trouble) from (delivery.error or trouble)
+        known = delivery.post.explained(ended)
+        raise known if isinstance(known, PakkaError) else _query_failed(delivery, ended) from ended
     return "asked" if stop.is_set() else "done"
 
 

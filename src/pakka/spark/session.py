@@ -20,7 +20,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import pakka
+from pakka.contract.source import Jars
 from pakka.errors import UnavailableError, UsageError
+from pakka.spark.jars import check_loaded, not_resolved, with_jars
 
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine; a task that fails may be tried four times, as on a cluster."""
@@ -53,10 +55,14 @@ _LOCAL_SETTINGS = {
 }
 
 
-def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> SparkSession:
-    """Start Spark, or take the session there is. Its talk goes to `log`; None lets it through to the terminal."""
+def open_session(name: str, settings: Mapping[str, str], log: Path | None, jars: Jars | None = None) -> SparkSession:
+    """Start Spark, or take the session there is. Its talk goes to `log`; None lets it through to the terminal.
+
+    `jars` is what the source needs beside Spark.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
+        check_loaded(active, jars)
         return active
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise UsageError(
@@ -68,12 +74,17 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None) -> Sp
     master = settings.get("spark.master", LOCAL_MASTER)
     builder = SparkSession.builder.appName(name).master(master)
     local = _LOCAL_SETTINGS | _sockets() if master.startswith("local") else {}
-    for key, value in {**_SETTINGS, **local, **settings}.items():
+    asked = {**_SETTINGS, **local, **with_jars(settings, jars)}
+    for key, value in asked.items():
         builder = builder.config(key, value)
+    printed_before = log.stat().st_size if log is not None and log.exists() else 0
     try:
         with _output_to(log):
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
+        printed = log.read_bytes()[printed_before:].decode(errors="replace") if log is not None else ""
+        if trouble := not_resolved(jars, asked, printed):
+            raise trouble from error
         where = f"see {log}" if log else "see Spark's own messages above"
         raise UnavailableError(f"Spark did not start with master {master}: {error}", hint=where) from error
     session.sparkContext.setLogLevel("ERROR" if log is not None else "WARN")

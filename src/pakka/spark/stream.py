@@ -24,12 +24,13 @@ from pakka.coordinator.recovery import Recovered
 from pakka.coordinator.tell import by_sink
 from pakka.coordinator.watch import spool_of
 from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
-from pakka.model.epoch import Epoch, Origin
+from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.model.event import Delivered, Listen, Started
 from pakka.model.latency import Latency
 from pakka.model.prepared import SlotReport
 from pakka.points import reach
 from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
+from pakka.spark.lookout import Post
 from pakka.spark.plan import Plan
 
 if TYPE_CHECKING:
@@ -61,12 +62,14 @@ class Delivery:
         listen: Listen = lambda _: None,
         read_files: Callable[[SparkSession, list[str]], DataFrame] | None = None,
         metrics: str = "",
+        post: Post | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.plan = plan
         self.process = process
         self.listen = listen
         self.read_files = read_files
+        self.post = post or Post(pipeline.name)
         self.error: BaseException | None = None
         self.epochs = 0
         self.rows_in = 0
@@ -90,9 +93,16 @@ class Delivery:
     def start(self, checkpoint: str | None, spark: SparkSession) -> Recovered:
         """Recover the pipeline. The checkpoint is that of the query whose callback this is; None without a query."""
         # Read under the fence: another driver may be acknowledging epochs up to that moment.
-        look = None if checkpoint is None else lambda: read(checkpoint, spark)
-        run = self.coordinator.start(look)
+        found: list[Checkpoint] = []
+
+        def look() -> Checkpoint:
+            found.append(read(str(checkpoint), spark))
+            return found[-1]
+
+        run = self.coordinator.start(None if checkpoint is None else look)
         self._checkpoint = checkpoint
+        if found:
+            self._begin(found[-1], spark)
         committed = run.committed.number if run.committed else -1
         undone = by_sink(run.undone)
         self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted, undone))
@@ -104,7 +114,12 @@ class Delivery:
 
         def prepare(epoch: Epoch, fence: int) -> Harvest:
             rows = self.process(self._once(batch, epoch.number, offsets))
-            return run_writers(self.plan, rows, self._slots(batch), epoch.number, fence, at_us)
+            try:
+                harvest = run_writers(self.plan, rows, self._slots(batch), epoch.number, fence, at_us)
+            except AbortedError as error:
+                raise self.post.explained(error) from error.__cause__
+            self.post.check()
+            return harvest
 
         report = self.coordinator.deliver(origin, prepare)
         if report.is_new:
@@ -124,7 +139,7 @@ class Delivery:
             if self._is_stopping:
                 raise StopAsked
             offsets = self._offsets(batch, number)
-            origin = Origin(query_id(batch), number, digest(offsets))
+            origin = Origin(query_id(batch), number, digest(offsets), self.post.position(offsets))
             self.deliver(batch, origin, batch_time_us(offsets) or int(time.time() * 1e6), offsets)
         except BaseException as error:
             self.error = error
@@ -149,6 +164,13 @@ class Delivery:
                 self.coordinator.stop()
             finally:
                 self._pool.shutdown()
+
+    def _begin(self, checkpoint: Checkpoint, spark: SparkSession) -> None:
+        """Let the source's lookout compare what was read before with what is there now."""
+        files, root = files_for(checkpoint.path, spark)
+        acknowledged = checkpoint.acknowledged
+        offsets = files.read(f"{root}/offsets/{acknowledged}") if acknowledged >= 0 else None
+        self.post.begin(offsets, is_new=checkpoint.planned < 0)
 
     def _offsets(self, batch: DataFrame, number: int) -> bytes:
         """The source offsets of an epoch, as Spark has written them before it began."""

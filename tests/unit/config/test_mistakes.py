@@ -44,7 +44,7 @@ refunds.yaml:3:3: source.zzz: there is no source `zzz`
   3 |   zzz: {rows_per_epoch: 10}
     |   ^
 
-hint: there is `files`, `rate`""",
+hint: there is `files`, `kafka`, `rate`""",
     ),
     "a misspelt field beside a sink": (
         PLAIN.replace("refunds}}", "refunds}, selct: [a]}"),

@@ -1,0 +1,282 @@
+"""The Kafka source seen from the driver: are the topics still the same, is everything still there, does it go on?
+
+Spark reads by topic name and offset. A topic that was deleted and made again has the same name and other records under the same
+offsets; what retention has taken is passed over or ends the query in Spark's words; and one transaction that a producer
+left open holds back all that comes after it, in silence. Each of them is said here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pakka.errors import PakkaError, RefusedError, RegressError
+from pakka.kafka_error import told
+from pakka.kafka_line import Address, Cluster, Topic
+from pakka.model.event import Noticed
+from pakka.sources._note import Note
+
+STALLED_AFTER_S = 30.0
+"""A transaction that holds back a partition for longer than this is told of."""
+WHOSE = "source kafka"
+_LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
+
+Offsets = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The topics that the source reads: these, or all whose names match."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def of(self, cluster: Cluster) -> dict[str, Topic | None]:
+        names = self.names
+        if self.pattern is not None:
+            # As Spark does it: the whole name, by Java's rules, which are Python's for all that names are made of.
+            whole = re.compile(self.pattern)
+            names = tuple(name for name in cluster.names() if whole.fullmatch(name))
+        return cluster.topics(names)
+
+
+@dataclass(slots=True)
+class _Stall:
+    """A partition of which a `read_committed` reader gets no more, though more is there."""
+
+    end: int
+    since: float
+    is_told: bool = False
+
+
+class KafkaLookout:
+    """Asks the cluster with an admin client of its own."""
+
+    def __init__(
+        self,
+        address: Address,
+        wanted: Wanted,
+        pipeline: str,
+        group: str,
+        note: Note,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.address = address
+        self.wanted = wanted
+        self.pipeline = pipeline
+        self.group = group
+        self.note = note
+        self.clock = clock
+        self.cluster = Cluster(address, WHOSE)
+        self._id = ""
+        self._topics: dict[str, Topic] = {}
+        self._before: Offsets = {}
+        self._after: Offsets = {}
+        self._stalls: dict[tuple[str, int], _Stall] = {}
+
+    # What the run asks.
+
+    def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
+        with self._told():
+            self._id = self.cluster.id
+        self._after = offsets_of(offsets) if offsets else {}
+        self._before = self._after
+        now = self._now()
+        noted = None if is_new else self.note.read()
+        notices: list[Noticed] = []
+        if noted is not None:
+            self._check_cluster(str(noted["cluster"]))
+            known = {n: Topic(n, t["id"], tuple(range(t["partitions"])), 0) for n, t in noted["topics"].items()}
+            notices = self._compare(known, now)
+        self._remember(now)
+        self._check_kept()
+        return notices
+
+    def position(self, offsets: str) -> str:
+        self._before, self._after = self._after, offsets_of(offsets)
+        reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in self._after.items()}
+        where = {"cluster": self._id, "group": self.group, "offsets": reached}
+        return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
+
+    def check(self) -> Sequence[Noticed]:
+        now = self._now()
+        notices = self._compare(self._topics, now)
+        if now != self._topics:
+            self._remember(now)
+        return notices
+
+    def look(self, is_last: bool = False) -> Sequence[Noticed]:
+        now = self.clock()
+        found: list[Noticed] = []
+        for name, topic in self._topics.items():
+            with self._told(name):
+                ends = self.cluster.end_offsets(name, topic.partitions, is_committed=True)
+                whole = self.cluster.end_offsets(name, topic.partitions, is_committed=False)
+            for partition in topic.partitions:
+                notice = self._stall(name, partition, ends[partition], whole[partition], now, is_last)
+                found += [notice] if notice else []
+        return found
+
+    def explain(self, error: BaseException) -> PakkaError | None:
+        if not _LOSS.search(str(error)):
+            return None
+        try:
+            self.check()
+            self._check_kept()
+        except PakkaError as reason:
+            return reason
+        return RefusedError(
+            f"{self._who}: Spark says that records are gone which it was to read: {_first(error)}; nothing of that epoch is visible",
+            hint="run again; if it is said again, compare the topic's retention with how far the pipeline is behind",
+        )
+
+    def close(self) -> None:
+        """The admin client ends with the last who knows it."""
+
+    # What is found.
+
+    def _compare(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
+        for name, before in known.items():
+            after = now.get(name)
+            if after is None:
+                raise self._refused(
+                    f"topic `{name}` is not there any more; it was read up to {_spelt(self._before.get(name, {}))}",
+                    self._next(dropped=name),
+                )
+            if after.id != before.id:
+                raise self._refused(
+                    f"topic `{name}` was deleted and made again: its id was {before.id}, and is {after.id}; the records that were not "
+                    f"read before are lost, and other ones stand under the offsets after {_spelt(self._before.get(name, {}))}",
+                    self._next(anew=name),
+                )
+            if len(after.partitions) < len(before.partitions):
+                raise self._refused(
+                    f"topic `{name}` had {len(before.partitions)} partitions, and has {len(after.partitions)}",
+                    self._next(anew=name),
+                )
+        return [*self._more_partitions(known, now), *self._more_topics(known, now)]
+
+    def _more_partitions(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
+        grown = [(known[n], t) for n, t in now.items() if n in known and len(t.partitions) > len(known[n].partitions)]
+        return [
+            Noticed(
+                self.pipeline,
+                "partitions",
+                f"source kafka: topic `{after.name}` had {len(before.partitions)} partitions and has {len(after.partitions)}; the new ones are "
+                "read from their beginning",
+                hint="records of one key may now be in two partitions: what was written before and after is read in any order",
+            )
+            for before, after in grown
+        ]
+
+    def _more_topics(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
+        return [
+            Noticed(self.pipeline, "topics", f"source kafka: topic `{name}` is new, and read from its beginning")
+            for name in now
+            if known and name not in known
+        ]
+
+    def _check_kept(self) -> None:
+        """Is the next record of every partition still there?"""
+        for name, reached in self._before.items():
+            topic = self._topics.get(name)
+            if topic is None:
+                continue
+            with self._told(name):
+                starts = self.cluster.start_offsets(name, [p for p in reached if p in topic.partitions])
+            for partition, start in starts.items():
+                if start > reached[partition]:
+                    raise self._refused(
+                        f"topic `{name}` partition {partition}: the records from offset {reached[partition]} to {start - 1} are gone before "
+                        "they were read: retention has passed over them",
+                        self._next(),
+                    )
+
+    def _check_cluster(self, noted: str) -> None:
+        if noted != self._id:
+            raise self._refused(
+                f"`servers` leads to the cluster {self._id}, and the checkpoint is of the cluster {noted}: offsets of one mean nothing in "
+                "the other",
+                "set `servers` to the cluster that was read before; or give this pipeline a name and a checkpoint of its own",
+            )
+
+    def _stall(self, topic: str, partition: int, end: int, whole: int, now: float, is_last: bool) -> Noticed | None:
+        place = (topic, partition)
+        if whole <= end:
+            self._stalls.pop(place, None)
+            return None
+        seen = self._stalls.get(place)
+        if seen is None or seen.end != end:
+            seen = self._stalls[place] = _Stall(end, now)
+        held_s = now - seen.since
+        if seen.is_told or not (is_last or held_s >= STALLED_AFTER_S):
+            return None
+        seen.is_told = True
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.since))
+        return Noticed(
+            self.pipeline,
+            "stalled",
+            f"source kafka: topic `{topic}` partition {partition}: a transaction that some producer has left open holds back everything from "
+            f"offset {end} on, {whole - end} offsets up to now; seen since {since}",
+            hint="records behind it are read when it ends, at the latest by its transaction.timeout.ms; `kafka-transactions.sh find-hanging` "
+            "and `abort` are for one that never does",
+        )
+
+    # How it is said.
+
+    @property
+    def _who(self) -> str:
+        return f"pipeline `{self.pipeline}`: {WHOSE}: {self.address}"
+
+    def _told(self, about: str = "") -> AbstractContextManager[None]:
+        words = f"topic `{about}`" if about else ""
+        return told(WHOSE, self.address, self.cluster.grievance, "nothing was written", RefusedError, words)
+
+    def _refused(self, what: str, hint: str) -> RegressError:
+        return RegressError(f"{self._who}: {what}; nothing was written", hint=hint)
+
+    def _next(self, anew: str | None = None, dropped: str | None = None) -> str:
+        """What to type to go on without the records that are gone, and without one of the others twice."""
+        start: dict[str, dict[str, int]] = {}
+        for name, topic in self._now().items():
+            if name == dropped:
+                continue
+            reached = {} if name == anew else self._before.get(name, {})
+            with self._told(name):
+                starts = self.cluster.start_offsets(name, topic.partitions)
+            start[name] = {str(p): max(starts[p], reached.get(p, 0)) for p in topic.partitions}
+        return (
+            "to go on without what is gone: remove the checkpoint directory, set `start: "
+            f"{json.dumps(start)}` in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
+        )
+
+    def _now(self) -> dict[str, Topic]:
+        with self._told():
+            found = self.wanted.of(self.cluster)
+        return {name: topic for name, topic in found.items() if topic is not None}
+
+    def _remember(self, topics: dict[str, Topic]) -> None:
+        self._topics = topics
+        noted: dict[str, Any] = {n: {"id": t.id, "partitions": len(t.partitions)} for n, t in topics.items()}
+        data = {"v": 1, "cluster": self._id, "topics": noted}
+        if self.note.read() != data:
+            self.note.write(data)
+
+
+def offsets_of(text: str) -> Offsets:
+    """Spark's own form: `{"topic": {"partition": offset}}`."""
+    return {str(t): {int(p): int(o) for p, o in parts.items()} for t, parts in json.loads(text).items()}
+
+
+def _spelt(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{o} in partition {p}" for p, o in sorted(offsets.items())) or "nothing"
+
+
+def _first(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if _LOSS.search(line)]
+    return (lines or [type(error).__name__])[0][:400]

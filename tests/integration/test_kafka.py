@@ -1,0 +1,316 @@
+"""The Kafka source on a real broker: what is committed arrives once, and nothing that goes wrong passes in silence."""
+
+import io
+import json
+import shutil
+from dataclasses import replace
+
+import fastavro
+import pytest
+
+import pakka
+from pakka.errors import AbortedError, ConfigError, RefusedError, RegressError, UnavailableError
+from pakka.model.event import Noticed
+from pakka.sinks.files import ParquetSink
+from pakka.sources.kafka import KafkaSource
+from tests.integration.kafka_kit import Clients, settlements
+from tests.integration.outputs import read_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SCHEMA = "id BIGINT, merchant STRING, amount BIGINT"
+
+
+@pytest.fixture
+def clients(kafka_server) -> Clients:
+    return Clients(kafka_server.bootstrap)
+
+
+@pytest.fixture
+def source(kafka_server):
+    """Makes a source of this test's broker."""
+
+    def make(topics, **options) -> KafkaSource:
+        return KafkaSource(kafka_server.bootstrap, topics, **{"schema": SCHEMA, **options})
+
+    return make
+
+
+class Told:
+    """Runs pipelines and keeps what they tell."""
+
+    def __init__(self) -> None:
+        self.events: list = []
+
+    def run(self, pipeline: pakka.Pipeline) -> list[Noticed]:
+        """The notices of this run."""
+        self.events = []
+        pakka.run(pipeline, listen=self.events.append)
+        return [event for event in self.events if isinstance(event, Noticed)]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def letters(memory) -> list[dict]:
+    """Dead letters: where each stood in Kafka, and what it was."""
+    found = [json.loads(letter["row"]) for letter in memory.rows("dead")]
+    return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def test_what_was_committed_arrives_once_and_what_was_aborted_never(spark, here, kafka_topics, clients, source, told):
+    topic = kafka_topics.create("in", partitions=2)
+    clients.commit(topic, settlements(0, 20))
+    clients.abort(topic, settlements(1000, 20))
+    clients.commit(topic, settlements(20, 20))
+    pipeline = pakka.Pipeline("refunds", source(topic, max_offsets_per_epoch=15), {"out": ParquetSink("out")})
+    assert told.run(pipeline) == []
+    assert [row["id"] for row in read_files("out")] == list(range(40))
+    delivered = [e for e in told.events if isinstance(e, pakka.model.event.Delivered)]
+    assert len(delivered) >= 4
+    assert max(e.rows_in for e in delivered) <= 15
+    clients.abort(topic, settlements(2000, 5))
+    clients.commit(topic, settlements(40, 3))
+    told.run(pipeline)
+    assert [row["id"] for row in read_files("out")] == list(range(43))
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter_that_says_where_it_stands(
+    spark, here, kafka_topics, clients, source, memory
+):
+    topic = kafka_topics.create("in")
+    bad = [b'{"id": 1, ', b"", b"null", b'[{"id": 1}]', b'{"id": "x"}', b'{"merchant": "\xff\xfe"}', None]
+    clients.send(topic, [*settlements(0, 2), *bad, *settlements(2, 1)], key=b"k")
+    for name, process in (("whole", None), ("part", "SELECT id FROM source")):
+        pipeline = pakka.Pipeline(
+            name, source(topic), {"out": memory[name]}, process, dead_letters=memory["dead"], checkpoint=f"cp/{name}"
+        )
+        pakka.run(pipeline)
+        assert memory.column(name, "id") == [0, 1, 2]
+    found = letters(memory)
+    assert [(row["offset"], row["key"]) for row in found[::2]] == [(offset, "k") for offset in range(2, 9)]
+    assert {(row["topic"], row["partition"]) for row in found} == {(topic, 0)}
+    assert [row.get("value") for row in found[::2]] == [
+        '{"id": 1, ',
+        "",
+        "null",
+        '[{"id": 1}]',
+        '{"id": "x"}',
+        None,
+        None,
+    ]
+    assert found[10]["value_hex"] == bad[5].hex().upper()
+    assert {tuple(letter["rules"]) for letter in memory.rows("dead")} == {("malformed",)}
+
+
+def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
+    spark, here, kafka_topics, clients, source, memory
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, [*settlements(0, 2), b"poison"])
+    for name, options in (("strict", {}), ("failing", {"corrupt": "fail"})):
+        pipeline = pakka.Pipeline(name, source(topic, **options), {"out": memory[name]}, "SELECT id FROM source")
+        with pytest.raises(
+            AbortedError, match=r'cannot be decoded: \{"topic":"[^"]*in","partition":0,"offset":2.*poison'
+        ):
+            pakka.run(replace(pipeline, checkpoint=f"cp/{name}"))
+        assert memory.rows(name) == []
+    dropping = pakka.Pipeline("dropping", source(topic, corrupt="drop"), {"out": memory["dropping"]}, checkpoint="cp/d")
+    pakka.run(dropping)
+    assert memory.column("dropping", "id") == [0, 1]
+
+
+AVRO = {
+    "type": "record",
+    "name": "Settlement",
+    "fields": [{"name": "id", "type": "long"}, {"name": "merchant", "type": ["null", "string"], "default": None}],
+}
+OPTIONAL = {"type": "record", "name": "Maybe", "fields": [{"name": "id", "type": ["null", "long"], "default": None}]}
+
+
+def encoded(schema: dict, row: dict) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, schema, row)
+    return buffer.getvalue()
+
+
+def test_avro_is_read_and_what_is_not_avro_is_a_dead_letter(spark, here, kafka_topics, clients, source, memory):
+    topic, maybe = kafka_topics.create("in"), kafka_topics.create("maybe")
+    good = [{"id": 1, "merchant": "m1"}, {"id": 2, "merchant": None}]
+    clients.send(topic, [*(encoded(AVRO, row) for row in good), b"\xff\xff\xff", b""])
+    (here / "settlement.avsc").write_text(json.dumps(AVRO))
+    settlement = source(topic, format="avro", schema="settlement.avsc", metadata=True)
+    pakka.run(pakka.Pipeline("refunds", settlement, {"out": memory["out"]}, dead_letters=memory["dead"]))
+    assert [(row["id"], row["merchant"], row["_offset"]) for row in memory.rows("out")] == [(1, "m1", 0), (2, None, 1)]
+    assert [(row["offset"], row.get("value"), row.get("value_hex")) for row in letters(memory)] == [
+        (2, None, "FFFFFF"),
+        (3, "", None),
+    ]
+    clients.send(maybe, [encoded(OPTIONAL, {"id": None}), b"\x07"])
+    nulls = source(maybe, format="avro", schema=json.dumps(OPTIONAL))
+    pakka.run(pakka.Pipeline("nulls", nulls, {"out": memory["nulls"]}, dead_letters=memory["dead2"], checkpoint="cp/n"))
+    assert memory.rows("nulls") == [{"id": None}]
+    assert len(memory.rows("dead2")) == 1
+
+
+def test_keys_headers_and_times_come_along(spark, here, kafka_topics, clients, source, memory):
+    topic = kafka_topics.create("in")
+    clients.send(topic, settlements(7, 1), key=b"k", headers=[("trace", b"abc")], timestamp=1_700_000_000_123)
+    pakka.run(pakka.Pipeline("refunds", source(topic, metadata=True, headers=True), {"out": memory["out"]}))
+    [row] = memory.rows("out")
+    assert (row["id"], row["_topic"], row["_partition"], row["_offset"], row["_key"]) == (7, topic, 0, 0, b"k")
+    assert row["_timestamp"].timestamp() == pytest.approx(1_700_000_000.123)
+    assert row["_headers"] == [{"key": "trace", "value": b"abc"}]
+    raw = source(topic, format="raw", schema=None, headers=True)
+    pakka.run(pakka.Pipeline("raw", raw, {"out": memory["raw"]}, checkpoint="cp/raw"))
+    [row] = memory.rows("raw")
+    assert list(row) == ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
+    assert json.loads(row["value"]) == settlements(7, 1)[0]
+
+
+def test_a_new_pipeline_begins_where_it_is_told_to(spark, here, kafka_topics, clients, source, memory):
+    one, two = kafka_topics.create("a", partitions=2), kafka_topics.create("b")
+    for partition in (0, 1):
+        clients.send(one, settlements(partition * 10, 3), partition=partition, timestamp=1_700_000_000_000)
+        clients.send(one, settlements(partition * 10 + 5, 1), partition=partition, timestamp=1_700_000_600_000)
+    clients.send(two, settlements(20, 2), timestamp=1_700_000_000_000)
+    cases = {
+        "latest": ("latest", []),
+        "time": ("2023-11-14T22:20:00Z", [5, 15]),
+        "offsets": ({one: {"0": 2}, two: {"0": 1}}, [2, 5, 10, 11, 12, 15, 21]),
+    }
+    for name, (start, ids) in cases.items():
+        everything = source((), pattern=f"{kafka_topics.prefix}.", start=start)
+        pakka.run(pakka.Pipeline(name, everything, {"out": memory[name]}, checkpoint=f"cp/{name}"))
+        assert memory.column(name, "id") == ids, name
+
+
+def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic, other = kafka_topics.create("in"), kafka_topics.create("other")
+    clients.send(topic, settlements(0, 3))
+    clients.send(other, settlements(100, 2))
+    pipeline = pakka.Pipeline("refunds", source((topic, other)), {"out": memory["out"]})
+    told.run(pipeline)
+    clients.delete(topic)
+    with pytest.raises(RefusedError, match="there is no topic"):
+        told.run(pipeline)
+    kafka_topics.create("in")
+    clients.send(topic, settlements(10, 5))
+    with pytest.raises(
+        RegressError, match=f"topic `{topic}` was deleted and made again.*nothing was written"
+    ) as caught:
+        told.run(pipeline)
+    assert memory.column("out", "id") == [0, 1, 2, 100, 101]
+    # What the hint says is enough to go on.
+    start = json.loads(caught.value.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 0}, other: {"0": 2}}
+    assert "pakka reset refunds --checkpoint --yes" in caught.value.hint
+    reset(pipeline)
+    told.run(replace(pipeline, source=source((topic, other), start=start)))
+    assert memory.column("out", "id") == [0, 1, 2, 10, 11, 12, 13, 14, 100, 101]
+
+
+def reset(pipeline: pakka.Pipeline) -> None:
+    """As `pakka reset NAME --checkpoint --yes` does, after the checkpoint was removed."""
+    from concurrent.futures import ThreadPoolExecutor
+    from contextlib import closing
+
+    from pakka.contract.state import Owner
+    from pakka.coordinator.reset import Reset
+    from pakka.spark import checkpoint
+    from pakka.state import open_store
+
+    shutil.rmtree(pipeline.checkpoint_path)
+    sinks = {name: output.sink for name, output in pipeline.outputs.items()}
+    with closing(open_store(pipeline.state)) as store, ThreadPoolExecutor(2) as pool:
+        person = Reset(pipeline.name, sinks, store, pipeline.spool_path, Owner("h", 1, 0.0), lambda _: None, pool)
+        person.accept_checkpoint(checkpoint.read(pipeline.checkpoint_path)).apply()
+
+
+def test_records_that_retention_took_before_they_were_read_are_named(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in", partitions=2)
+    clients.send(topic, settlements(0, 3), partition=1)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    told.run(pipeline)
+    clients.send(topic, settlements(3, 7), partition=1)
+    clients.forget(topic, 1, before=8)
+    with pytest.raises(
+        RegressError, match=f"topic `{topic}` partition 1: the records from offset 3 to 7 are gone"
+    ) as caught:
+        told.run(pipeline)
+    start = json.loads(caught.value.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 0, "1": 8}}
+    reset(pipeline)
+    told.run(replace(pipeline, source=source(topic, start=start)))
+    assert memory.column("out", "id") == [0, 1, 2, 8, 9]
+
+
+def test_new_partitions_are_told_of_and_read_from_their_beginning(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, settlements(0, 3))
+    pipeline = pakka.Pipeline("refunds", source(topic, start="latest"), {"out": memory["out"]})
+    assert told.run(pipeline) == []
+    clients.grow(topic, 3)
+    clients.send(topic, settlements(3, 4), partition=2)
+    [notice] = told.run(pipeline)
+    assert (notice.about, "had 1 partitions and has 3" in notice.message) == ("partitions", True)
+    assert memory.column("out", "id") == [3, 4, 5, 6]
+    assert told.run(pipeline) == []
+
+
+def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics, clients, source, memory, told):
+    topic = kafka_topics.create("in")
+    clients.commit(topic, settlements(0, 3))
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    with clients.transaction(topic, settlements(1000, 1), "hanging") as hanging:
+        clients.commit(topic, settlements(3, 3))
+        [notice] = told.run(pipeline)
+        assert memory.column("out", "id") == [0, 1, 2]
+        assert notice.about == "stalled"
+        assert f"topic `{topic}` partition 0" in notice.message
+        assert "from offset 4 on, 5 offsets up to now" in notice.message
+        hanging.abort_transaction(30)
+    assert told.run(pipeline) == []
+    assert memory.column("out", "id") == [0, 1, 2, 3, 4, 5]
+
+
+def test_kafka_to_kafka_the_offsets_of_the_group_come_with_the_rows(spark, here, kafka_topics, clients, source, told):
+    from pakka.sinks.kafka import KafkaSink
+
+    topic = kafka_topics.create("in", partitions=2)
+    out, audit = kafka_topics.create("out", partitions=2), kafka_topics.create("audit")
+    clients.commit(topic, settlements(0, 50))
+    clients.abort(topic, settlements(1000, 5))
+    group = kafka_topics.name("group")
+    sink = KafkaSink(clients.servers, topic_column="topic", key="id", ledger=kafka_topics.name("pakka"))
+    process = f"""SELECT id, amount, explode(array('{out}', '{audit}')) AS topic FROM source"""
+    pipeline = pakka.Pipeline("refunds", source(topic, group=group, max_offsets_per_epoch=30), {"kafka": sink}, process)
+    told.run(pipeline)
+    for name, partitions in ((out, 2), (audit, 1)):
+        assert sorted(json.loads(value)["id"] for _, value in clients.read(name, partitions)) == list(range(50))
+    assert clients.group(group) == {(topic, p): end for p, end in clients.ends(topic, 2).items()}
+
+
+def test_a_topic_that_is_not_there_and_a_broker_that_is_not_there_are_told_apart(
+    spark, here, kafka_topics, source, memory, monkeypatch
+):
+    with pytest.raises(RefusedError, match=r"there is no topic `.*missing`; nothing was started"):
+        pakka.run(pakka.Pipeline("refunds", source(kafka_topics.name("missing")), {"out": memory["out"]}))
+    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 2.0)
+    nowhere = KafkaSource("127.0.0.1:1", "in", schema=SCHEMA)
+    with pytest.raises(UnavailableError, match="nothing was started"):
+        pakka.run(pakka.Pipeline("refunds", nowhere, {"out": memory["out"]}))
+    with pytest.raises(ConfigError, match="is not understood"):
+        pakka.run(
+            pakka.Pipeline(
+                "refunds", replace(source(kafka_topics.create("in")), schema="id BIGINTEGER"), {"o": memory["o"]}
+            )
+        )
