@@ -36,6 +36,8 @@ ANSWER_S = 30.0
 DriverError: tuple[type[BaseException], ...] = (KafkaException, cast(type[BaseException], KafkaError))
 """For `except`: all that the library raises. It must name both, since the second is no `BaseException` to Python."""
 
+FATAL = KafkaError._FATAL
+"""A producer is lost. Of what, `fatal_of` tells."""
 PASSING = frozenset(
     {
         KafkaError.BROKER_NOT_AVAILABLE,
@@ -179,6 +181,15 @@ def error_of(error: BaseException | KafkaError) -> KafkaError:
         return error
     found = error.args[0] if error.args else None
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+
+def fatal_of(producer: Producer) -> KafkaError:
+    """Why a producer can never be used again, which its calls do not tell once it was told."""
+    try:
+        producer.poll(0)
+    except DriverError as error:
+        return error_of(error)
+    return KafkaError(FATAL, "the producer cannot be used any more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def broker():
     need_kafka()
-    with relayed_kafka() as (kafka, proxy):
-        with closing(Ground(kafka, proxy)) as ground:
-            yield ground
+    with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
+        yield ground
 
 
 @pytest.fixture

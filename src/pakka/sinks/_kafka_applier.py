@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from pakka.errors import FencedError, PakkaError, UnavailableError, UnknownOutcomeError
 from pakka.kafka_error import FENCED, reason_of, told, told_error, why
-from pakka.kafka_line import ANSWER_S, DriverError, Grievance, error_of
+from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, fatal_of
 from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
@@ -196,8 +196,9 @@ class KafkaApplier(Applier):
             consumer.close()
         return self._groups[group]
 
-    def _failed(self, session: _Session, raised: BaseException, began: float) -> PakkaError:
+    def _failed(self, session: _Session, raised: BaseException | KafkaError, began: float) -> PakkaError:
         """Before the end of a transaction was asked for: it is not committed, and never will be."""
+        raised = fatal_of(session.producer) if error_of(raised).code() == FATAL else raised
         if why(raised).code() not in FENCED:
             return told_error(self.binding, self.address, raised, session.grievance)
         self._drop()

@@ -1,0 +1,81 @@
+"""What the tests of the Kafka sink share: a driver as small as it can be, and a reader that is not the sink's."""
+
+import json
+import time
+from contextlib import closing
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from pakka.model.epoch import Epoch, Origin
+from pakka.model.id import Binding, Slot
+from pakka.model.outcome import Kind
+
+PATIENCE_S = 30
+
+
+class Driver:
+    """One driver of one pipeline."""
+
+    def __init__(self, sink, place, fence=1):
+        self.sink, self.fence = sink, fence
+        self.binding = Binding("refunds", "out", str(place))
+        self.committer = sink.open_committer(self.binding, fence)
+        assert self.committer.raise_fence()
+
+    def prepare(self, epoch, *batches):
+        records = []
+        for number, batch in enumerate(batches):
+            slot = Slot("refunds", "out", epoch, self.fence, number, 0)
+            writer = self.sink.open_writer(self.binding, slot, batch.schema)
+            try:
+                writer.write(batch)
+                records.append(writer.prepare("0" * 16))
+            except BaseException:
+                writer.discard()
+                raise
+        return records
+
+    def commit(self, epoch, records, position=""):
+        origin = Origin("query", epoch, f"offsets-{epoch}", position)
+        return self.committer.commit_epoch(Epoch("refunds", epoch, origin), records)
+
+    def deliver(self, epoch, *batches, position=""):
+        outcome = self.commit(epoch, self.prepare(epoch, *batches), position)
+        assert outcome.kind is Kind.COMMITTED, outcome.reason
+
+
+def read(servers, topic, at_least=0):
+    """Every record that a `read_committed` consumer sees; it waits until so many are there, since Kafka shows them a moment later."""
+    give_up = time.monotonic() + PATIENCE_S
+    while len(found := _read(servers, topic)) < at_least:
+        assert time.monotonic() < give_up, f"{topic} has {len(found)} records, and should have {at_least}"
+        time.sleep(0.05)
+    return found
+
+
+def values(servers, topic, at_least=0):
+    return [json.loads(record.value()) for record in read(servers, topic, at_least)]
+
+
+def _read(servers, topic):
+    base = {"bootstrap.servers": servers, "log_level": 2}
+    admin = AdminClient(base)
+    places = [TopicPartition(topic, p) for p in admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions]
+    latest = {place: OffsetSpec.latest() for place in places}
+    asked = admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
+    left = {place.partition for place, future in asked.items() if future.result(PATIENCE_S).offset}
+    found = []
+    with closing(
+        Consumer({**base, "group.id": "judge", "enable.partition.eof": True, "fetch.wait.max.ms": 5})
+    ) as reader:
+        reader.assign([TopicPartition(topic, p, 0) for p in left])
+        while left:
+            message = reader.poll(PATIENCE_S)
+            assert message is not None, f"{topic} cannot be read"
+            if message.error() is None:
+                found.append(message)
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left.discard(message.partition())
+    return found

@@ -1,0 +1,358 @@
+"""The Kafka sink on a real broker: what it writes, what it refuses before it is too late, and what it says when it cannot."""
+
+import datetime as dt
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
+from pakka.kafka_line import Cluster
+from pakka.model.id import Binding
+from pakka.model.outcome import Kind
+from pakka.sinks import _kafka_topic
+from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
+from pakka.sinks.kafka import KafkaSink
+from pakka.sinks.spooled import Token
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, read, values
+
+SERVERS = "127.0.0.1:1"
+SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
+
+
+def refunds(*ids, merchant="chai corner"):
+    return pa.record_batch([list(ids), [merchant] * len(ids)], schema=SCHEMA)
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            ({"servers": "broker", "topic": "t"}, "host and port"),
+            ({"servers": "broker:x", "topic": "t"}, "host and port"),
+            ({"servers": SERVERS}, "one of `topic` and `topic_column`"),
+            ({"servers": SERVERS, "topic": "t", "topic_column": "c"}, "one of `topic` and `topic_column`"),
+            ({"servers": SERVERS, "topic": "__transaction_state"}, "of Kafka's or of pakka's own"),
+            ({"servers": SERVERS, "topic": "pakka.ledger.refunds.out"}, "of Kafka's or of pakka's own"),
+            ({"servers": SERVERS, "topic": "t", "partitions": 3}, "`create` is off"),
+            ({"servers": SERVERS, "topic": "t", "max_record_bytes": 0}, "`max_record_bytes` is 0"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"transactional.id": "x"}}, "it is the fence"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"acks": 1}}, "may not have `acks`"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"lingerms": 5}}, "No such configuration property"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"linger.ms": "soon"}}, "Invalid value"),
+        ],
+    )
+    def test_what_cannot_be_right_is_refused_before_anything_is_started(self, options, told):
+        with pytest.raises(ConfigError, match=told) as refused:
+            KafkaSink(**options)
+        assert refused.value.hint
+
+    def test_a_secret_is_in_no_text_of_the_sink(self):
+        sink = KafkaSink(SERVERS, topic="t", settings={"sasl.password": "s3cret"})
+        assert "s3cret" not in f"{sink!r} {sink.target()} {sink.address} {sink.address!r}"
+        assert sink.address.scrub("login with s3cret failed\nbadly") == "login with *** failed; badly"
+
+    def test_a_wrong_setting_is_told_without_the_secrets(self):
+        with pytest.raises(ConfigError) as refused:
+            KafkaSink(SERVERS, topic="t", settings={"sasl.password": "s3cret", "bogus": "s3cret"})
+        assert "s3cret" not in str(refused.value)
+
+    def test_a_url_names_servers_and_a_topic(self):
+        sink = KafkaSink.from_url("kafka://one:9092,two:9092/refunds")
+        assert (sink.servers, sink.topic) == ("one:9092,two:9092", "refunds")
+        assert KafkaSink.from_url("kafka://one:9092").topic
+
+    def test_names_are_made_of_the_prefix_the_pipeline_and_the_sink(self):
+        sink, binding = KafkaSink(SERVERS, topic="t"), Binding("refunds", "out", "")
+        assert sink.transactional_id(binding) == "pakka.refunds.out"
+        assert sink.ledger_topic(binding) == "pakka.ledger.refunds.out"
+
+    def test_brokers_that_are_not_there_are_told_with_the_reason(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 1.0)
+        sink = KafkaSink(SERVERS, topic="t")
+        with pytest.raises(UnavailableError, match=r"Connection refused.*nothing was changed") as told:
+            sink.open_committer(Binding("refunds", "out", str(tmp_path)), 1).ledger()
+        assert "`servers`" in told.value.hint
+
+
+class TestPage:
+    def test_a_page_comes_back_as_it_was(self):
+        page = Page(7, 412, '{"v":1}')
+        assert Page.from_bytes("sink", "ledger", page.to_bytes()) == page
+
+    def test_a_page_of_a_newer_pakka_is_refused(self):
+        with pytest.raises(SinkError, match="newer pakka"):
+            Page.from_bytes("sink", "ledger", b'{"v":2}')
+
+    @pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b'"x"', b'{"v":1}', b"\xff"])
+    def test_what_pakka_did_not_write_is_refused(self, raw):
+        with pytest.raises(SinkError, match="did not write"):
+            Page.from_bytes("sink", "ledger", raw)
+
+
+@pytest.fixture
+def make_sink(kafka_server, kafka_topics):
+    """A sink on a fresh topic, whose ledger goes with it."""
+
+    def make(config=None, parts=2, **options):
+        if not options.keys() & {"topic", "topic_column"}:
+            options["topic"] = kafka_topics.create("refunds", parts, **(config or {}))
+        return KafkaSink(kafka_server.bootstrap, ledger=f"{kafka_topics.prefix}pakka", **options)
+
+    yield make
+    _kafka_topic.forget()
+
+
+@pytest.mark.kafka
+class TestRecords:
+    def test_every_part_of_a_record_arrives(self, make_sink, tmp_path):
+        sink = make_sink(parts=3, key="id", headers="h", partition="p", timestamp="at")
+        at = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+        rows = {"id": ["a", "b"], "amount": [1, 2], "h": [[("h1", b"x")], None], "p": [2, 0], "at": [at, None]}
+        schema = pa.schema(
+            [
+                ("id", pa.string()),
+                ("amount", pa.int64()),
+                ("h", pa.map_(pa.string(), pa.binary())),
+                ("p", pa.int32()),
+                ("at", pa.timestamp("us", "UTC")),
+            ]
+        )
+        Driver(sink, tmp_path).deliver(0, pa.RecordBatch.from_pydict(rows, schema=schema))
+        first, second = sorted(read(sink.servers, sink.topic, 2), key=lambda record: record.key())
+        assert (first.key(), json.loads(first.value())) == (b"a", {"id": "a", "amount": 1})
+        assert (first.partition(), first.headers()) == (2, [("h1", b"x")])
+        assert first.timestamp()[1] == int(at.timestamp() * 1000)
+        assert (second.key(), second.partition(), second.headers()) == (b"b", 0, None)
+
+    def test_topics_of_a_column_change_in_one_transaction(self, make_sink, kafka_topics, tmp_path):
+        one, two = (kafka_topics.create(name) for name in ("one", "two"))
+        sink = make_sink(topic_column="to")
+        batch = pa.record_batch({"id": [1, 2, 3], "to": [one, two, one]})
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, batch)
+        assert sorted(v["id"] for v in values(sink.servers, one, 2)) == [1, 3]
+        assert values(sink.servers, two, 1) == [{"id": 2}]
+        with pytest.raises(SchemaError, match="no such topic"):
+            driver.prepare(1, pa.record_batch({"id": [4], "to": [f"{two}-missing"]}))
+
+    def test_a_missing_topic_is_made_if_that_is_wanted(self, make_sink, kafka_topics, tmp_path):
+        sink = make_sink(create=True, partitions=3, topic=kafka_topics.name("new"))
+        Driver(sink, tmp_path).deliver(0, refunds(1, 2))
+        assert len(values(sink.servers, sink.topic, 2)) == 2
+        topic = Cluster(sink.address).topic(sink.topic)
+        assert topic is not None
+        assert len(topic.partitions) == 3
+
+    def test_a_missing_topic_is_refused_before_anything_is_staged(self, make_sink, kafka_topics, tmp_path):
+        driver = Driver(make_sink(topic=kafka_topics.name("missing")), tmp_path)
+        with pytest.raises(SchemaError, match="no such topic"):
+            driver.prepare(0, refunds(1))
+        assert not driver.committer.pending()
+
+
+@pytest.mark.kafka
+class TestSizes:
+    def test_what_prepare_takes_the_commit_delivers_and_one_byte_more_is_refused(self, make_sink, tmp_path):
+        """The limit of a topic is kept exactly: records that would be refused after the decision are refused before it."""
+        sink = make_sink(config={"max_message_bytes": "3000"}, format="raw")
+        driver = Driver(sink, tmp_path)
+        taken = [size for size in range(2800, 3001, 10) if self._is_taken(driver, size)]
+        assert 2850 < max(taken) < 3000
+        driver.deliver(0, *(pa.record_batch({"value": [b"x" * size]}) for size in taken))
+        assert len(read(sink.servers, sink.topic, len(taken))) == len(taken)
+
+    def test_many_records_of_a_topic_with_a_small_limit_are_sent_in_batches_that_fit(self, make_sink, tmp_path):
+        sink = make_sink(config={"max_message_bytes": "3000"})
+        Driver(sink, tmp_path).deliver(0, refunds(*range(2000)))
+        assert len(read(sink.servers, sink.topic, 2000)) == 2000
+
+    def test_large_records_are_taken_where_the_topic_takes_them(self, make_sink, tmp_path):
+        sink = make_sink(config={"max_message_bytes": str(4 << 20)}, format="raw")
+        Driver(sink, tmp_path).deliver(0, pa.record_batch({"value": [b"x" * (3 << 20)]}))
+        assert len(read(sink.servers, sink.topic, 1)[0].value()) == 3 << 20
+
+    def test_a_bound_of_the_sink_goes_before_the_topic_s(self, make_sink, tmp_path):
+        driver = Driver(make_sink(format="raw", max_record_bytes=500), tmp_path)
+        assert not self._is_taken(driver, 500)
+        assert self._is_taken(driver, 300)
+
+    def test_a_topic_that_takes_less_than_a_batch_is_refused_with_the_setting(self, make_sink, kafka_topics, tmp_path):
+        small = kafka_topics.create("small", max_message_bytes="5000")
+        driver = Driver(make_sink(topic_column="to"), tmp_path)
+        batch = pa.record_batch({"id": [1], "to": [small]})
+        with pytest.raises(SinkError, match="takes 5000 bytes at once") as refused:
+            driver.prepare(0, batch)
+        assert "batch.size: 5000" in refused.value.hint
+        Driver(make_sink(topic_column="to", settings={"batch.size": 5000}), tmp_path, fence=2).deliver(0, batch)
+
+    @staticmethod
+    def _is_taken(driver, size):
+        try:
+            driver.committer.abort(driver.prepare(9, pa.record_batch({"value": [b"x" * size]})))
+        except SchemaError as error:
+            return "makes a record of" not in error.message
+        return True
+
+
+@pytest.mark.kafka
+class TestLedger:
+    def test_it_is_made_to_last_and_to_stay_small(self, make_sink, tmp_path):
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        name = sink.ledger_topic(driver.binding)
+        cluster = Cluster(sink.address)
+        settings = cluster.topic_settings(name)
+        assert {key: settings[key] for key in SETTINGS} == SETTINGS
+        topic = cluster.topic(name)
+        assert topic is not None
+        assert topic.partitions == (0,)
+
+    def test_the_newest_page_is_found_behind_many_aborted_ones(self, make_sink, tmp_path):
+        """More of them than are looked at first."""
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(1))
+        name, key = sink.ledger_topic(driver.binding), b"refunds.out"
+        other = Producer({"bootstrap.servers": sink.servers, "transactional.id": f"{name}-other"})
+        other.init_transactions(PATIENCE_S)
+        for _ in range(60):
+            other.begin_transaction()
+            other.produce(name, Page(99, 99).to_bytes(), key)
+            other.flush(PATIENCE_S)
+            other.abort_transaction(PATIENCE_S)
+        page = LedgerTopic("sink", sink.address, name, key.decode()).read(is_settled=True)
+        assert (page.fence, page.epoch) == (1, 0)
+
+    def test_records_of_another_key_are_passed_over(self, make_sink, tmp_path):
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        name = sink.ledger_topic(driver.binding)
+        other = Producer({"bootstrap.servers": sink.servers})
+        other.produce(name, b"what is this", b"other")
+        other.flush(PATIENCE_S)
+        assert LedgerTopic("sink", sink.address, name, "refunds.out").read().fence == 1
+
+    def test_a_sink_that_was_never_used_has_an_empty_page(self, make_sink, tmp_path):
+        committer = make_sink().open_committer(Binding("refunds", "out", str(tmp_path)), 1)
+        assert (committer.ledger().fence, committer.ledger().last) == (0, None)
+
+
+@pytest.mark.kafka
+class TestTransaction:
+    def test_the_source_s_offsets_are_committed_with_the_records(self, make_sink, kafka_topics, tmp_path):
+        sink, group = make_sink(), kafka_topics.name("group")
+        source = kafka_topics.create("source", 2)
+        cluster = Cluster(sink.address).id
+        driver = Driver(sink, tmp_path)
+        self._deliver(driver, 0, cluster, group, {source: {"0": 42, "1": 7}})
+        assert self._offsets(sink, group, source) == [42, 7]
+        # Offsets of another cluster are none of this one's, even if a topic of that name is here.
+        self._deliver(driver, 1, "another", group, {source: {"0": 99, "1": 99}})
+        assert self._offsets(sink, group, source) == [42, 7]
+
+    def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
+        sink, group, source = make_sink(), kafka_topics.name("group"), kafka_topics.create("source", 2)
+        applier = Driver(sink, tmp_path).committer.applier
+        position = {"kafka": {"cluster": Cluster(sink.address).id, "group": group, "offsets": {source: {"0": 5}}}}
+
+        def broken():
+            yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
+            raise SinkError("the spool is gone")
+
+        with pytest.raises(SinkError, match="the spool is gone"):
+            applier.apply(Token("refunds.out", 1, 0, 2, "", "entry", json.dumps(position)), broken())
+        assert self._offsets(sink, group, source) == [-1001, -1001]
+        assert read(sink.servers, sink.topic) == []
+
+    def test_a_driver_that_was_disturbed_repeats_and_goes_on(self, make_sink, tmp_path):
+        """An older driver that wakes up asks for the id, finds the newer fence and goes. It has disturbed, and written nothing."""
+        sink = make_sink()
+        driver = Driver(sink, tmp_path, fence=2)
+        driver.deliver(0, refunds(1))
+        producer, _ = sink.open_producer("zombie", sink.transactional_id(driver.binding), 60_000)
+        producer.init_transactions(PATIENCE_S)
+        records = driver.prepare(1, refunds(2))
+        outcome = driver.commit(1, records)
+        assert outcome.kind is Kind.RETRY
+        assert "somebody else has asked" in outcome.reason
+        assert driver.commit(1, records).kind is Kind.COMMITTED
+        assert [v["id"] for v in values(sink.servers, sink.topic, 2)] in ([1, 2], [2, 1])
+
+    def test_an_older_driver_in_the_middle_of_an_epoch_is_shut_out(self, make_sink, tmp_path):
+        sink = make_sink()
+        old = Driver(sink, tmp_path, fence=1)
+        applier = old.committer.applier
+
+        def overtaken():
+            Driver(sink, tmp_path, fence=2)
+            yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
+
+        with pytest.raises(FencedError, match="fence 1 lost to fence 2"):
+            applier.apply(Token("refunds.out", 1, 0, 1, "", "entry"), overtaken())
+        assert read(sink.servers, sink.topic) == []
+
+    def test_a_transaction_that_takes_too_long_is_told_as_such_and_may_be_repeated(self, make_sink, tmp_path):
+        sink = make_sink(settings={"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
+        driver = Driver(sink, tmp_path)
+        batch = pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
+
+        def slow():
+            for _ in range(60):
+                time.sleep(0.1)
+                yield batch
+
+        with pytest.raises(UnavailableError, match=r"took \d s, and the brokers end it after 1 s") as told:
+            driver.committer.applier.apply(Token("refunds.out", 1, 0, 60, "", "entry"), slow())
+        assert "transaction.timeout.ms" in told.value.hint
+        driver.deliver(0, refunds(1))
+        assert values(sink.servers, sink.topic, 1) == [{"id": 1, "merchant": "chai corner"}]
+
+    def test_a_transaction_may_last_as_long_as_the_brokers_allow(self, make_sink):
+        sink = make_sink()
+        assert sink.transaction_ms(Cluster(sink.address)) == 900_000
+
+    def test_a_longer_transaction_than_the_brokers_allow_is_refused_with_the_setting(self, make_sink, tmp_path):
+        sink = make_sink(settings={"transaction.timeout.ms": 3_600_000})
+        with pytest.raises(SinkError) as refused:
+            Driver(sink, tmp_path)
+        assert "transaction.max.timeout.ms" in refused.value.hint
+
+    def test_a_topic_that_is_deleted_after_the_decision_stops_the_pipeline_and_loses_nothing(self, make_sink, tmp_path):
+        sink = make_sink(settings={"message.timeout.ms": 3000})
+        driver = Driver(sink, tmp_path)
+        records = driver.prepare(0, refunds(1))
+        cluster = Cluster(sink.address)
+        cluster.delete([sink.topic])
+        outcome = driver.commit(0, records)
+        assert outcome.kind is Kind.RETRY
+        assert "nothing was changed" in outcome.reason
+        cluster.create(sink.topic, 1, 1, {})
+        cluster.await_topic(sink.topic)
+        outcome = self._repeated(driver, records)
+        assert outcome.kind is Kind.COMMITTED, outcome.reason
+        assert len(values(sink.servers, sink.topic, 1)) == 1
+
+    @staticmethod
+    def _repeated(driver, records):
+        outcome = driver.commit(0, records)
+        for _ in range(10):
+            if outcome.is_final:
+                break
+            outcome = driver.commit(0, records)
+        return outcome
+
+    @staticmethod
+    def _deliver(driver, epoch, cluster, group, offsets):
+        position = {"kafka": {"cluster": cluster, "group": group, "offsets": offsets}}
+        driver.deliver(epoch, refunds(epoch), position=json.dumps(position))
+
+    @staticmethod
+    def _offsets(sink, group, topic):
+        reader = Consumer({"bootstrap.servers": sink.servers, "group.id": group})
+        try:
+            return [p.offset for p in reader.committed([TopicPartition(topic, n) for n in (0, 1)], PATIENCE_S)]
+        finally:
+            reader.close()
