@@ -11,8 +11,9 @@ from pakka.errors import PakkaError, RefusedError, SinkError, UnavailableError
 from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
+RIGHTS = f"{_RIGHTS} --operation WRITE --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
 _HINTS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation WRITE --operation READ --operation DESCRIBE --topic NAME`",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation WRITE --operation DESCRIBE --transactional-id ID`",
     KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation READ --operation DESCRIBE --group NAME`",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation CREATE --cluster`, or make the topics beforehand",
@@ -43,7 +44,10 @@ _HINTS = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic has an old message format; set its `message.format.version` to 2.5 or newer",
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "set `compression.type` of `settings` to one that the brokers have",
 }
-_SERVERS = "see that the brokers run, that `servers` is right, and that what they advertise can be reached from here"
+_SERVERS = (
+    "see that the brokers run, that `servers` is right and `security.protocol` of `settings` fits that port, and that what they "
+    "advertise can be reached from here"
+)
 _PASSING = {
     KafkaError.NOT_ENOUGH_REPLICAS: "too few replicas of a partition are in sync (`min.insync.replicas`); run again when brokers are back",
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "too few replicas of a partition are in sync (`min.insync.replicas`); run again when "

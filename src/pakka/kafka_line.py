@@ -201,6 +201,8 @@ class Topic:
     partitions: tuple[int, ...]
     replicas: int
     """Of the partition that has the fewest."""
+    operations: frozenset[str] = frozenset()
+    """What whoever asks may do with it, such as `WRITE`; empty if the brokers do not tell."""
 
 
 class Cluster:
@@ -227,7 +229,9 @@ class Cluster:
             return {}
 
         def ask() -> dict[str, Topic | None]:
-            asked = self.admin.describe_topics(TopicCollection(wanted), request_timeout=ANSWER_S)
+            asked = self.admin.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=ANSWER_S
+            )
             return {name: self._topic(name, future) for name, future in asked.items()}
 
         return self._patiently(ask)
@@ -299,7 +303,8 @@ class Cluster:
             raise
         partitions = tuple(sorted(int(p.id) for p in found.partitions))
         replicas = min((len(p.replicas) for p in found.partitions), default=0)
-        return Topic(name, str(found.topic_id), partitions, replicas)
+        operations = frozenset(operation.name for operation in found.authorized_operations or ())
+        return Topic(name, str(found.topic_id), partitions, replicas, operations)
 
     def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
         def ask() -> dict[str, str]:

@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pakka.kafka_error import told
+from pakka.errors import SinkError
+from pakka.kafka_error import RIGHTS, told
 from pakka.kafka_line import Address, Cluster, DriverError, Topic
 from pakka.sinks._kafka_limit import Limits
 
@@ -45,6 +46,11 @@ def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
             topic = lookout.cluster.topic(name) or _made(sink, lookout.cluster, name)
             if topic is None:
                 return None
+            if topic.operations and "WRITE" not in topic.operations:
+                raise SinkError(
+                    f"{whose}: {sink.address}: the user of `settings` may not write to topic `{name}`; nothing was changed",
+                    hint=RIGHTS,
+                )
             limits = _limits(lookout.cluster, topic)
             lookout.seen[name] = time.monotonic(), limits
         return limits

@@ -1,0 +1,146 @@
+"""The Kafka sink on a broker that asks who comes: the rights that its page names are enough, and what is missing is told by name."""
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from pakka.errors import PakkaError, SinkError
+from pakka.sinks import _kafka_topic
+from pakka.sinks.kafka import KafkaSink
+from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
+
+pytestmark = pytest.mark.kafka
+
+USER, PASSWORD = "shop", "s3cret"
+_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+SETTINGS = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,RELAYED:SASL_PLAINTEXT",
+    "listener.name.relayed.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.relayed.plain.sasl.jaas.config": _LOGIN,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # Who comes by the inner door has no name, and may do everything.
+    "super.users": "User:ANONYMOUS",
+}
+TOPIC, PREFIXED, LITERAL = ResourceType.TOPIC, ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+ENOUGH = {
+    ("target", TOPIC, AclOperation.WRITE),
+    ("ledger", TOPIC, AclOperation.CREATE),
+    ("ledger", TOPIC, AclOperation.READ),
+    ("ledger", TOPIC, AclOperation.WRITE),
+    ("ledger", TRANSACTIONAL_ID, AclOperation.WRITE),
+}
+"""As docs/reference/kafka-sink.md has it: on the target, and on all that begins with the prefix of the ledger."""
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    need_kafka()
+    with relayed_kafka(settings=SETTINGS) as (kafka, proxy):
+        yield kafka.bootstrap, f"127.0.0.1:{proxy.port}"
+
+
+@pytest.fixture
+def topics(guarded):
+    topics = Topics(guarded[0])
+    yield topics
+    admin = AdminClient({"bootstrap.servers": guarded[0], "log_level": 2})
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for gone in admin.delete_acls([everything], request_timeout=PATIENCE_S).values():
+        gone.result(PATIENCE_S)
+    topics.drop()
+    _kafka_topic.forget()
+
+
+@pytest.fixture
+def allow(guarded, topics):
+    admin = AdminClient({"bootstrap.servers": guarded[0], "log_level": 2})
+
+    def allow(rights):
+        names = {"target": (topics.name("refunds"), LITERAL), "ledger": (f"{topics.prefix}pakka", PREFIXED)}
+        bindings = [
+            AclBinding(kind, *names[what], f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+            for what, kind, operation in rights
+        ]
+        for made in admin.create_acls(bindings, request_timeout=PATIENCE_S).values():
+            made.result(PATIENCE_S)
+
+    return allow
+
+
+@pytest.fixture
+def sink(guarded, topics):
+    return _sink(guarded[1], topics, PASSWORD)
+
+
+def _sink(servers, topics, password):
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    settings["sasl.password"] = password
+    return KafkaSink(servers, topic=topics.create("refunds"), ledger=f"{topics.prefix}pakka", settings=settings)
+
+
+def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_path):
+    allow(ENOUGH)
+    Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [1]}))
+    Driver(sink, tmp_path, fence=2).deliver(1, pa.record_batch({"id": [2]}))
+    assert sorted(v["id"] for v in values(guarded[0], sink.topic, 2)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        (("target", TOPIC, AclOperation.WRITE), "topic"),
+        (("ledger", TOPIC, AclOperation.CREATE), "topic"),
+        (("ledger", TOPIC, AclOperation.READ), "topic"),
+        (("ledger", TOPIC, AclOperation.WRITE), "topic"),
+        (("ledger", TRANSACTIONAL_ID, AclOperation.WRITE), "transactional-id"),
+    ],
+    ids=lambda given: f"{given[0]}-{given[1].name}-{given[2].name}" if isinstance(given, tuple) else given,
+)
+def test_a_right_that_is_missing_is_named_and_nothing_is_written(missing, told, sink, allow, guarded, tmp_path):
+    allow(ENOUGH - {missing})
+    with pytest.raises(PakkaError) as refused:
+        _two_drivers(sink, tmp_path)
+    assert isinstance(refused.value, SinkError), refused.value
+    assert f"--{told}" in refused.value.hint or "--cluster" in refused.value.hint, refused.value
+    assert values(guarded[0], sink.topic) == []
+
+
+def _two_drivers(sink, place):
+    """A ledger that is empty need not be read. The second one's is not."""
+    Driver(sink, place).deliver(0, pa.record_batch({"id": pa.array([], pa.int64())}))
+    Driver(sink, place, fence=2).deliver(1, pa.record_batch({"id": [1]}))
+
+
+def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_path):
+    allow(ENOUGH - {("target", TOPIC, AclOperation.WRITE)} | {("target", TOPIC, AclOperation.DESCRIBE)})
+    with pytest.raises(SinkError, match="may not write"):
+        Driver(sink, tmp_path)
+
+
+def test_a_wrong_password_is_told_as_such(guarded, topics, tmp_path, monkeypatch):
+    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    sink = _sink(guarded[1], topics, "wr0ng")
+    with pytest.raises(SinkError, match="uthentication") as refused:
+        Driver(sink, tmp_path)
+    assert "sasl.password" in refused.value.hint
+    assert "wr0ng" not in str(refused.value)
+
+
+def test_a_plain_client_at_a_guarded_door_is_told_what_to_set(guarded, topics, tmp_path, monkeypatch):
+    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    sink = KafkaSink(guarded[1], topic=topics.create("refunds"), ledger=f"{topics.prefix}pakka")
+    with pytest.raises(PakkaError) as refused:
+        Driver(sink, tmp_path)
+    assert "security.protocol" in str(refused.value), refused.value
