@@ -54,9 +54,28 @@ def told() -> Told:
     return Told()
 
 
-def letters(memory) -> list[dict]:
+# Not what the schema says, in every way there is. The last two are no text, and nothing at all.
+BAD = [
+    b'{"id": 1, ',
+    b"",
+    b"null",
+    b'[{"id": 1}]',
+    b'{"id": "x"}',
+    b'{"id": 1.5}',
+    b'{"id": 1} xyz',
+    b'{"id": 1}{"id": 2}',
+    b'{"id": 1},{"id": 2}',
+    b'{"id": 1}}',
+    b'{"id": 1},',
+    b'"text"',
+    b'{"merchant": "\xff\xfe"}',
+    None,
+]
+
+
+def letters(rows: list[dict]) -> list[dict]:
     """Dead letters: where each stood in Kafka, and what it was."""
-    found = [json.loads(letter["row"]) for letter in memory.rows("dead")]
+    found = [json.loads(letter["row"]) for letter in rows]
     return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
@@ -81,28 +100,28 @@ def test_what_cannot_be_decoded_is_a_dead_letter_that_says_where_it_stands(
     spark, here, kafka_topics, clients, source, memory
 ):
     topic = kafka_topics.create("in")
-    bad = [b'{"id": 1, ', b"", b"null", b'[{"id": 1}]', b'{"id": "x"}', b'{"merchant": "\xff\xfe"}', None]
-    clients.send(topic, [*settlements(0, 2), *bad, *settlements(2, 1)], key=b"k")
+    clients.send(topic, [*settlements(0, 2), *BAD, *settlements(2, 1)], key=b"k")
     for name, process in (("whole", None), ("part", "SELECT id FROM source")):
         pipeline = pakka.Pipeline(
-            name, source(topic), {"out": memory[name]}, process, dead_letters=memory["dead"], checkpoint=f"cp/{name}"
+            name,
+            source(topic),
+            {"out": memory[name]},
+            process,
+            dead_letters=memory[f"dead {name}"],
+            checkpoint=f"cp/{name}",
         )
         pakka.run(pipeline)
         assert memory.column(name, "id") == [0, 1, 2]
-    found = letters(memory)
-    assert [(row["offset"], row["key"]) for row in found[::2]] == [(offset, "k") for offset in range(2, 9)]
-    assert {(row["topic"], row["partition"]) for row in found} == {(topic, 0)}
-    assert [row.get("value") for row in found[::2]] == [
-        '{"id": 1, ',
-        "",
-        "null",
-        '[{"id": 1}]',
-        '{"id": "x"}',
-        None,
-        None,
-    ]
-    assert found[10]["value_hex"] == bad[5].hex().upper()
-    assert {tuple(letter["rules"]) for letter in memory.rows("dead")} == {("malformed",)}
+        found = letters(memory.rows(f"dead {name}"))
+        assert [(row["topic"], row["partition"], row["offset"]) for row in found] == [
+            (topic, 0, offset) for offset in range(2, 2 + len(BAD))
+        ]
+        assert {row["key"] for row in found} == {"k"}
+        *text, binary, tombstone = found
+        assert [row["value"].encode() for row in text] == BAD[:-2]
+        assert (binary["value_hex"], "value" in binary) == (BAD[-2].hex().upper(), False)
+        assert not {"value", "value_hex"} & set(tombstone)
+        assert {tuple(letter["rules"]) for letter in memory.rows(f"dead {name}")} == {("malformed",)}
 
 
 def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
@@ -139,15 +158,23 @@ def encoded(schema: dict, row: dict) -> bytes:
 def test_avro_is_read_and_what_is_not_avro_is_a_dead_letter(spark, here, kafka_topics, clients, source, memory):
     topic, maybe = kafka_topics.create("in"), kafka_topics.create("maybe")
     good = [{"id": 1, "merchant": "m1"}, {"id": 2, "merchant": None}]
-    clients.send(topic, [*(encoded(AVRO, row) for row in good), b"\xff\xff\xff", b""])
+    clients.send(
+        topic,
+        [
+            *(encoded(AVRO, row) for row in good),
+            b"\xff\xff\xff",
+            b"",
+            encoded(AVRO, good[0]) + b"\xff",
+            b"\0\0\0\0\x05" + encoded(AVRO, good[0]),
+        ],
+    )
     (here / "settlement.avsc").write_text(json.dumps(AVRO))
     settlement = source(topic, format="avro", schema="settlement.avsc", metadata=True)
     pakka.run(pakka.Pipeline("refunds", settlement, {"out": memory["out"]}, dead_letters=memory["dead"]))
     assert [(row["id"], row["merchant"], row["_offset"]) for row in memory.rows("out")] == [(1, "m1", 0), (2, None, 1)]
-    assert [(row["offset"], row.get("value"), row.get("value_hex")) for row in letters(memory)] == [
-        (2, None, "FFFFFF"),
-        (3, "", None),
-    ]
+    found = letters(memory.rows("dead"))
+    assert [row["offset"] for row in found] == [2, 3, 4, 5]
+    assert (found[0]["value_hex"], found[1]["value"]) == ("FFFFFF", "")
     clients.send(maybe, [encoded(OPTIONAL, {"id": None}), b"\x07"])
     nulls = source(maybe, format="avro", schema=json.dumps(OPTIONAL))
     pakka.run(pakka.Pipeline("nulls", nulls, {"out": memory["nulls"]}, dead_letters=memory["dead2"], checkpoint="cp/n"))

@@ -18,8 +18,9 @@ METADATA = {"topic": "_topic", "partition": "_partition", "offset": "_offset", "
 """The record's own fields, and the columns that they are beside the decoded ones."""
 HEADERS = "_headers"
 _DECODED = "_pakka_decoded"
-_IS_READ = "_pakka_is_read"
-"""A field that Avro fills in with its default wherever a record could be read at all."""
+_END = "_pakka_end"
+_END_HEX = b"pakkaEND".hex()
+"""What stands behind an Avro value while it is read."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -28,44 +29,57 @@ def raw(records: DataFrame, has_headers: bool) -> DataFrame:
     return records.select(*_RAW, *(["headers"] if has_headers else []))
 
 
-def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column]:
-    """The records with a struct beside them, and the condition under which a record is no good."""
+def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column, Column]:
+    """The records with what was decoded beside them, the struct that holds it, and the condition under which a record is no good.
+
+    Spark reads one JSON document and passes over all that follows it. So a value is read as a field with another one behind it:
+    what follows the document then breaks it, or takes the other field's place.
+    """
     from pyspark.sql.functions import col, expr
     from pyspark.sql.functions import from_json as parse
-    from pyspark.sql.types import StringType, StructType
+    from pyspark.sql.types import BooleanType, StringType, StructType
 
-    whole = StructType([*schema.fields]).add(CORRUPT, StringType())
+    whole = StructType().add("value", schema).add("end", BooleanType()).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    decoded = records.withColumn(_DECODED, parse(col("value").cast("string"), whole, options))
-    # Spark puts a replacement character for bytes that are no text, and a null row for an empty value.
+    wrapped = expr("""concat('{"value":', CAST(value AS STRING), ',"end":true}')""")
+    decoded = records.withColumn(_DECODED, parse(wrapped, whole, options))
+    # Spark puts a replacement character for bytes that are no text.
     is_bad = expr(
-        f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED} IS NULL OR {_DECODED}.{CORRUPT} IS NOT NULL"
+        f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED}.value IS NULL OR {_DECODED}.end IS NULL "
+        f"OR {_DECODED}.{CORRUPT} IS NOT NULL"
     )
-    return decoded, is_bad
+    return decoded, col(_DECODED)["value"], is_bad
 
 
-def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column]:
-    """As `from_json`. Of a record that it cannot read Spark makes a row of nulls, which a record may be by right: a field
-    that only a reader knows, with a default, tells them apart.
+def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Column]:
+    """As `from_json`. Of a record that it cannot read Spark makes a row of nulls, which a record may be by right, and it passes
+    over bytes that follow one. So a value is read with known bytes behind it, as one more field, which must come out as they are.
     """
     from pyspark.sql.avro.functions import from_avro as parse
     from pyspark.sql.functions import col, expr
 
     writer = json.loads(schema)
-    reader = {**writer, "fields": [*writer["fields"], {"name": _IS_READ, "type": "boolean", "default": True}]}
-    options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(reader)}
-    decoded = records.withColumn(_DECODED, parse(col("value"), schema, options))
-    return decoded, expr(f"value IS NULL OR {_DECODED} IS NULL OR {_DECODED}.{_IS_READ} IS NULL")
+    end = {"name": _END, "type": {"type": "fixed", "name": _END, "size": len(_END_HEX) // 2}}
+    marked = json.dumps({**writer, "fields": [*writer["fields"], end]})
+    decoded = records.withColumn(_DECODED, parse(expr(f"concat(value, X'{_END_HEX}')"), marked, {"mode": "PERMISSIVE"}))
+    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{_END} <=> X'{_END_HEX}')")
 
 
 def columns(
-    decoded: DataFrame, is_bad: Column, names: Sequence[str], is_strict: bool, has_metadata: bool, has_headers: bool
+    decoded: DataFrame,
+    struct: Column,
+    is_bad: Column,
+    names: Sequence[str],
+    *,
+    is_strict: bool,
+    has_metadata: bool,
+    has_headers: bool,
 ) -> DataFrame:
     """The decoded columns, the record's own, and the text of what cannot be decoded; if `is_strict`, that is an error."""
     from pyspark.sql.functions import col, expr, raise_error, when
 
     told = _told()
-    taken: list[Any] = [col(_DECODED)[name].alias(name) for name in names]
+    taken: list[Any] = [struct[name].alias(name) for name in names]
     if has_metadata:
         taken += [col(field).alias(name) for field, name in METADATA.items()]
     if has_headers:

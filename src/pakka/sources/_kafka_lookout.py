@@ -273,6 +273,12 @@ def offsets_of(text: str) -> Offsets:
     return {str(t): {int(p): int(o) for p, o in parts.items()} for t, parts in json.loads(text).items()}
 
 
+def offsets_in(position: str) -> Offsets:
+    """The offsets in what `KafkaLookout.position` has told; none if it is empty, or another source's."""
+    where = json.loads(position).get("kafka", {}) if position else {}
+    return offsets_of(json.dumps(where.get("offsets", {})))
+
+
 def _spelt(offsets: Mapping[int, int]) -> str:
     return ", ".join(f"{o} in partition {p}" for p, o in sorted(offsets.items())) or "nothing"
 

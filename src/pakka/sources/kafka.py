@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pakka.contract.lag import Lag
 from pakka.contract.source import Jars
 from pakka.errors import ConfigError, RefusedError
 from pakka.kafka_error import told
@@ -18,7 +19,7 @@ from pakka.kafka_line import Address, Cluster, Topic
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.sources import _kafka_decode as decode
-from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted
+from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources._note import Note
 
@@ -112,6 +113,18 @@ class KafkaSource:
     def on_corrupt(self) -> OnFail:
         return OnFail(self.corrupt)
 
+    @property
+    def time_column(self) -> str | None:
+        """Where the records' own timestamps are, if they are taken along."""
+        if self.format == "raw":
+            return "timestamp"
+        return decode.METADATA["timestamp"] if self.metadata else None
+
+    def lags(self, position: str) -> Sequence[Lag]:
+        cluster = Cluster(self.address, WHOSE)
+        with told(WHOSE, self.address, cluster.grievance, refusal=RefusedError):
+            return cluster.lags(self._wanted.of(cluster), offsets_in(position))
+
     def jars_for(self, spark: str) -> Jars:
         packages = {f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{spark}": _CONNECTOR}
         if self.format == "avro":
@@ -138,13 +151,14 @@ class KafkaSource:
             return decode.raw(records, self.headers)
         if self.format == "json":
             schema = self._declared()
-            decoded, is_bad = decode.from_json(records, schema)
+            decoded, struct, is_bad = decode.from_json(records, schema)
             names = schema.names
         else:
             text, names = decode.avro_schema(WHOSE, self._schema_text())
-            decoded, is_bad = decode.from_avro(records, text)
+            decoded, struct, is_bad = decode.from_avro(records, text)
         self._check_columns(names)
-        return decode.columns(decoded, is_bad, names, is_strict, self.metadata, self.headers)
+        beside = {"has_metadata": self.metadata, "has_headers": self.headers}
+        return decode.columns(decoded, struct, is_bad, names, is_strict=is_strict, **beside)
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -55,7 +55,9 @@ def not_resolved(jars: Jars | None, settings: Mapping[str, str], printed: str) -
     if jars is None or _PACKAGES not in settings or not any(words in printed for words in _UNRESOLVED):
         return None
     missing = [
-        line.strip(" :\t") for line in printed.splitlines() if ": not found" in line or ("!" in line and "FAILED" in line)
+        line.strip(" :\t")
+        for line in printed.splitlines()
+        if ": not found" in line or ("!" in line and "FAILED" in line)
     ]
     wanted = ", ".join(dict.fromkeys(missing)) or settings[_PACKAGES]
     return UsageError(
