@@ -39,12 +39,14 @@ def with_jars(settings: Mapping[str, str], jars: Jars | None) -> dict[str, str]:
 
 def check_loaded(session: Any, jars: Jars | None) -> None:
     """Refuse a session that was started by somebody else without them: no jar can be added to it any more."""
-    for package, name in jars.packages.items() if jars is not None else ():
+    if jars is None:
+        return
+    for package, name in jars.packages.items():
         try:
             session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
         except Py4JError as error:
             raise UsageError(
-                f"{jars.whose if jars else ''}: the Spark session that is running here has no {_artifact(package)}, and a jar cannot be "
+                f"{jars.whose}: the Spark session that is running here has no {_artifact(package)}, and a jar cannot be "
                 "added to it any more; nothing was started",
                 hint=f"start it with `.config('{_PACKAGES}', '{package}')`, or let pakka start Spark",
             ) from error

@@ -12,6 +12,7 @@ from pakka.model.event import Listen, Noticed
 from pakka.spark.checkpoint import source_offsets
 
 PATROL_EVERY_S = 10.0
+_PARTING_S = 2.0
 
 
 class Post:
@@ -79,6 +80,8 @@ class Post:
             yield
         finally:
             over.set()
+            # A look that waits for a broker is not waited for: it changes nothing.
+            thread.join(_PARTING_S)
 
     def close(self) -> None:
         if self.lookout is not None:

@@ -1,0 +1,185 @@
+"""The lookout, on a cluster that is only told of: what it notices, what it refuses, and what it says then."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+
+from pakka.errors import PakkaError, RegressError
+from pakka.kafka_line import Address, Topic
+from pakka.sources import _kafka_lookout
+from pakka.sources._kafka_lookout import KafkaLookout, Wanted
+from pakka.sources._note import Note
+
+
+class Fake:
+    """A cluster as `kafka_line.Cluster` shows it."""
+
+    def __init__(self) -> None:
+        self.id = "cluster-1"
+        self.grievance = None
+        self.parts = {"t": ("id-1", 2)}
+        self.starts: dict[int, int] = {}
+        self.stable: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+
+    def names(self) -> list[str]:
+        return sorted(self.parts)
+
+    def topics(self, names) -> dict[str, Topic | None]:
+        made = {n: Topic(n, self.parts[n][0], tuple(range(self.parts[n][1])), 1) for n in names if n in self.parts}
+        return {name: made.get(name) for name in names}
+
+    def start_offsets(self, topic, partitions):
+        return {p: self.starts.get(p, 0) for p in partitions}
+
+    def end_offsets(self, topic, partitions, *, is_committed):
+        return {p: (self.stable if is_committed else self.ends).get(p, 0) for p in partitions}
+
+
+@pytest.fixture
+def cluster() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def open_(tmp_path, cluster, monkeypatch):
+    """A new driver's lookout, on the same cluster and the same notes."""
+    monkeypatch.setattr(_kafka_lookout, "Cluster", lambda _address, _whose: cluster)
+    monkeypatch.setattr(_kafka_lookout, "told", lambda *_: nullcontext())
+    now = [1_700_000_000.0]
+
+    def make(wanted: Wanted = Wanted(("t",))) -> KafkaLookout:  # noqa: B008
+        note = Note(None, str(tmp_path / "cp.source"), "kafka.json")
+        lookout = KafkaLookout(Address("h:1"), wanted, "refunds", "pakka.refunds", note, clock=lambda: now[0])
+        lookout.wait = lambda seconds: now.__setitem__(0, now[0] + seconds)
+        return lookout
+
+    return make
+
+
+REACHED = '{"t":{"0":5,"1":7}}'
+
+
+def test_the_position_says_cluster_group_and_offsets(open_):
+    lookout = open_()
+    assert list(lookout.begin(None, is_new=True)) == []
+    assert json.loads(lookout.position(REACHED)) == {
+        "kafka": {"cluster": "cluster-1", "group": "pakka.refunds", "offsets": {"t": {"0": 5, "1": 7}}}
+    }
+
+
+def test_the_same_topics_are_no_news_to_the_next_driver(open_):
+    open_().begin(None, is_new=True)
+    lookout = open_()
+    assert list(lookout.begin(REACHED, is_new=False)) == []
+    assert list(lookout.check()) == []
+
+
+def test_a_topic_made_again_is_refused_at_the_start_and_before_a_decision(open_, cluster):
+    running = open_()
+    running.begin(None, is_new=True)
+    running.position(REACHED)
+    running.position('{"t":{"0":9,"1":9}}')
+    cluster.parts["t"] = ("id-2", 2)
+    with pytest.raises(
+        RegressError, match=r"was id-1, and is id-2;.*after 5 in partition 0, 7 in partition 1; nothing was"
+    ) as e:
+        running.check()
+    assert '`start: {"t": {"0": 0, "1": 0}}`' in e.value.hint
+    assert "pakka reset refunds --checkpoint --yes" in e.value.hint
+    with pytest.raises(RegressError, match="deleted and made again"):
+        open_().begin(REACHED, is_new=False)
+    assert list(open_().begin(None, is_new=True)) == []
+
+
+def test_a_topic_that_is_gone_is_refused_with_where_the_others_go_on(open_, cluster):
+    cluster.parts["u"] = ("id-u", 1)
+    both = Wanted(("t", "u"))
+    open_(both).begin(None, is_new=True)
+    del cluster.parts["t"]
+    with pytest.raises(RegressError, match="topic `t` is not there any more") as e:
+        open_(both).begin('{"t":{"0":5,"1":7},"u":{"0":3}}', is_new=False)
+    assert '`start: {"u": {"0": 3}}`' in e.value.hint
+
+
+def test_another_cluster_is_refused(open_, cluster):
+    open_().begin(None, is_new=True)
+    cluster.id = "cluster-2"
+    with pytest.raises(
+        RegressError, match="leads to the cluster cluster-2, and the checkpoint is of the cluster cluster-1"
+    ):
+        open_().begin(REACHED, is_new=False)
+
+
+def test_records_that_are_gone_are_named_by_partition_and_offset(open_, cluster):
+    open_().begin(None, is_new=True)
+    cluster.starts = {0: 5, 1: 9}
+    with pytest.raises(RegressError, match="topic `t` partition 1: the records from offset 7 to 8 are gone") as e:
+        open_().begin(REACHED, is_new=False)
+    assert '`start: {"t": {"0": 5, "1": 9}}`' in e.value.hint
+
+
+def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
+    lookout = open_()
+    lookout.begin(REACHED, is_new=True)
+    assert lookout.explain(RuntimeError("no room on the disk")) is None
+    lost = RuntimeError("x\n[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost")
+    assert "KAFKA_DATA_LOSS.START_OFFSET_RESET" in lookout.explain(lost).message
+    lookout.position('{"t":{"0":20,"1":20}}')
+    cluster.starts = {0: 11}
+    assert "partition 0: the records from offset 5 to 10 are gone" in lookout.explain(lost).message
+
+
+def test_more_partitions_and_more_topics_are_told_once(open_, cluster):
+    every = Wanted(pattern="t.*")
+    open_(every).begin(None, is_new=True)
+    cluster.parts["t"] = ("id-1", 4)
+    lookout = open_(every)
+    [grown] = lookout.begin(REACHED, is_new=False)
+    assert "had 2 partitions and has 4; the new ones are read from their beginning" in grown.message
+    cluster.parts |= {"t2": ("id-9", 1), "other": ("id-o", 1)}
+    [new] = lookout.check()
+    assert (new.about, new.message) == ("topics", "source kafka: topic `t2` is new, and read from its beginning")
+    assert list(lookout.check()) == list(open_(every).begin(REACHED, is_new=False)) == []
+
+
+def test_a_partition_that_is_held_back_is_told_of_once_it_lasts(open_, cluster):
+    lookout = open_()
+    lookout.begin(None, is_new=True)
+    cluster.stable, cluster.ends = {0: 10, 1: 10}, {0: 10, 1: 15}
+    assert list(lookout.look()) == []
+    lookout.wait(29)
+    assert list(lookout.look()) == []
+    lookout.wait(1)
+    cluster.ends = {0: 10, 1: 17}
+    [notice] = lookout.look()
+    assert notice.about == "stalled"
+    assert "topic `t` partition 1" in notice.message
+    assert "from offset 10 on, 7 offsets up to now; seen since 2023-11-14T22:13:20Z" in notice.message
+    assert list(lookout.look()) == []
+
+
+def test_a_partition_that_moves_is_not_held_back(open_, cluster):
+    lookout = open_()
+    lookout.begin(None, is_new=True)
+    for end in range(0, 100, 10):
+        cluster.stable, cluster.ends = {0: end}, {0: end + 5}
+        assert list(lookout.look()) == []
+        lookout.wait(20)
+
+
+def test_what_a_last_look_finds_is_told_at_once(open_, cluster):
+    lookout = open_()
+    lookout.begin(None, is_new=True)
+    cluster.stable, cluster.ends = {0: 3}, {0: 4}
+    assert len(lookout.look(is_last=True)) == 1
+
+
+def test_notes_that_cannot_be_written_are_told(tmp_path):
+    (tmp_path / "file").touch()
+    note = Note(None, str(tmp_path / "file"), "kafka.json")
+    with pytest.raises(PakkaError, match=r"notes at .*cannot be read or written"):
+        note.write({})
+    with pytest.raises(PakkaError, match="cannot be read or written"):
+        note.read()
