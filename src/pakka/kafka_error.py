@@ -70,6 +70,8 @@ FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE}
 )
 """Somebody else has asked for this transactional id, or the broker has ended the transaction as too old."""
+FORGOTTEN = frozenset({KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+"""The brokers do not know this producer any more: it has written nothing for days."""
 # Complaints of a connection that say more than the call that waited for it.
 _AT_THE_DOOR = (
     KafkaError._AUTHENTICATION,

@@ -27,7 +27,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from pakka.errors import FencedError, PakkaError, UnavailableError, UnknownOutcomeError
-from pakka.kafka_error import FENCED, reason_of, told, told_error, why
+from pakka.kafka_error import FENCED, FORGOTTEN, reason_of, told, told_error, why
 from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, fatal_of
 from pakka.model.id import Binding
 from pakka.points import reach
@@ -173,7 +173,7 @@ class KafkaApplier(Applier):
 
     def _tell_group(self, producer: Producer, position: str) -> None:
         """Commit the source's offsets for its group, if they are of this very cluster: for the eyes of whoever watches its lag."""
-        where = json.loads(position).get("kafka") if position else None
+        where = _of_kafka(position)
         if where is None or where["cluster"] != self._own_cluster():
             return
         offsets = [
@@ -199,9 +199,11 @@ class KafkaApplier(Applier):
     def _failed(self, session: _Session, raised: BaseException | KafkaError, began: float) -> PakkaError:
         """Before the end of a transaction was asked for: it is not committed, and never will be."""
         raised = fatal_of(session.producer) if error_of(raised).code() == FATAL else raised
-        if why(raised).code() not in FENCED:
+        code = why(raised).code()
+        if code in FENCED or code in FORGOTTEN:
+            self._drop()
+        if code not in FENCED:
             return told_error(self.binding, self.address, raised, session.grievance)
-        self._drop()
         mine, seen = self._fence or 0, self.book.read().fence
         if seen > mine:
             return FencedError.of(str(self.binding), self.binding.pipeline, mine, seen)
@@ -229,6 +231,15 @@ class KafkaApplier(Applier):
     def _drop(self) -> None:
         # Not closed: that would abort what may be about to be committed.
         self._session = None
+
+
+def _of_kafka(position: str) -> dict[str, Any] | None:
+    """A position in the words of Kafka's source; None if it is another source's, whose words are its own."""
+    try:
+        data = json.loads(position) if position else None
+    except ValueError:
+        return None
+    return data.get("kafka") if isinstance(data, dict) else None
 
 
 def _is_refused(raised: BaseException) -> bool:

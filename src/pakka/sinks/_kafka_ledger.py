@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import told
-from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, Grievance
+from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, DriverError, Grievance, Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -96,12 +96,34 @@ class LedgerTopic:
         """Make the topic if it is missing: copied to as many brokers as are wanted, or there are."""
         cluster = self.cluster
         with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
-            if cluster.topic(self.name) is None:
+            found = cluster.topic(self.name)
+            if found is None:
                 replicas = min(_REPLICAS, len(cluster.brokers))
                 in_sync = "2" if replicas == _REPLICAS else "1"
                 cluster.create(self.name, 1, replicas, {**SETTINGS, "min.insync.replicas": in_sync})
-                cluster.await_topic(self.name)
+                found = cluster.await_topic(self.name)
+            # Also if it was just made: perhaps by somebody else, in the very same moment.
+            self._check(found)
         self._is_there = True
+
+    def _check(self, topic: Topic) -> None:
+        """A ledger that somebody else has made must keep its newest record for ever, and have one end."""
+        if topic.partitions != (PARTITION,):
+            raise SinkError(
+                f"{self.whose}: {self.address}: ledger topic `{self.name}` has {len(topic.partitions)} partitions, and must have 1; "
+                "nothing was changed",
+                hint="make it anew if it is empty, or name another prefix in `ledger`",
+            )
+        try:
+            policy = self.cluster.topic_settings(self.name).get("cleanup.policy", "compact")
+        except DriverError:
+            return  # it takes a right of its own to ask
+        if policy != "compact":
+            raise SinkError(
+                f"{self.whose}: {self.address}: ledger topic `{self.name}` has cleanup.policy={policy}: what was committed would be "
+                "forgotten; nothing was changed",
+                hint=f"`kafka-configs.sh --alter --topic {self.name} --add-config cleanup.policy=compact`",
+            )
 
     def read(self, *, is_settled: bool = False) -> Page:
         """The newest committed page. Settled: after this driver's `init_transactions`, so that nothing of the pipeline is open and

@@ -210,6 +210,16 @@ class TestLedger:
         assert topic is not None
         assert topic.partitions == (0,)
 
+    @pytest.mark.parametrize(
+        ("partitions", "policy", "told"), [(2, "compact", "has 2 partitions"), (1, "delete", "cleanup.policy=delete")]
+    )
+    def test_one_that_would_forget_is_refused(self, partitions, policy, told, make_sink, tmp_path):
+        sink = make_sink()
+        name = sink.ledger_topic(Binding("refunds", "out", ""))
+        Cluster(sink.address).create(name, partitions, 1, {"cleanup.policy": policy})
+        with pytest.raises(SinkError, match=told):
+            Driver(sink, tmp_path)
+
     def test_the_newest_page_is_found_behind_many_aborted_ones(self, make_sink, tmp_path):
         """More of them than are looked at first."""
         sink = make_sink()
@@ -251,6 +261,8 @@ class TestTransaction:
         assert self._offsets(sink, group, source) == [42, 7]
         # Offsets of another cluster are none of this one's, even if a topic of that name is here.
         self._deliver(driver, 1, "another", group, {source: {"0": 99, "1": 99}})
+        for epoch, position in enumerate(["file 7 of 9", "[]", '{"lsn": "0/1"}'], start=2):
+            driver.deliver(epoch, refunds(epoch), position=position)
         assert self._offsets(sink, group, source) == [42, 7]
 
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
