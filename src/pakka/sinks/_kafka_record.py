@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ from pakka.model.id import Binding, nearest
 from pakka.sinks import _text
 from pakka.sinks._kafka_limit import Gauge, Look, Refuser, culprit, first
 
+if TYPE_CHECKING:
+    from pakka.sinks._kafka_avro import AvroEncoder
+
 BINARY = pa.large_binary()
 TOPICS = pa.dictionary(pa.int32(), pa.string())
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -34,13 +37,15 @@ _TICKS_PER_MS = {"ms": 1, "us": 1000, "ns": 1_000_000}
 class Recipe:
     """How a row becomes a record: which column is what. One of `topic` and `topic_column` is given."""
 
-    format: Literal["json", "raw"]
+    format: Literal["json", "avro", "raw"]
     topic: str | None = None
     topic_column: str | None = None
     key: str | None = None
     headers: str | None = None
     partition: str | None = None
     timestamp: str | None = None
+    schema: str = ""
+    """The text of an Avro schema; without it one is made that fits the columns."""
     max_record_bytes: int = 1_000_000
     """Of key, value and headers together with what Kafka adds, before compression."""
 
@@ -68,6 +73,7 @@ class RecordEncoder:
         self.key = recipe.key or ("key" if recipe.format == "raw" and "key" in schema.names else None)
         self._check_columns(schema)
         self._check_types(schema)
+        self._avro = self._open_avro(schema) if recipe.format == "avro" else None
         self.gauge = Gauge(self.refuser, recipe.topic, recipe.max_record_bytes, look)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,6 +139,22 @@ class RecordEncoder:
             if _text.unwritable(field.type) is not None or _has_double(field.type):
                 raise self.refuser.misfit(field, "JSON cannot hold it", "cast it in `select`, or leave it out")
 
+    def _open_avro(self, schema: pa.Schema) -> AvroEncoder:
+        # Late, because the other formats have no use for it.
+        from pakka.sinks._kafka_avro import AvroEncoder, AvroSchema, MisfitError
+
+        columns = pa.schema(self._value_fields(schema))
+        try:
+            avro = AvroSchema.parse(self.recipe.schema) if self.recipe.schema else AvroSchema.derived(columns)
+            return AvroEncoder(columns, avro)
+        except MisfitError as error:
+            is_there = error.column in columns.names
+            words = f" is {columns.field(error.column).type}, and" if is_there else ":"
+            hint = "cast or rename it in `select`, leave it out, or change the schema"
+            raise self.refuser.plain(f"column `{error.column}`{words} {error}", hint) from error
+        except ValueError as error:
+            raise self.refuser.plain(f"`schema`: {error}", "give the text of an .avsc file") from error
+
     def _value_fields(self, schema: pa.Schema) -> Sequence[pa.Field]:
         return [field for field in schema if field.name not in self.recipe.places]
 
@@ -167,10 +189,19 @@ class RecordEncoder:
         if self.recipe.format == "raw":
             return _decoded(batch.column("value")).cast(BINARY)
         rows = batch.select([field.name for field in self._value_fields(batch.schema)])
+        if self._avro is not None:
+            return self._avro(rows, self._fitting)
         try:
             return _text.json_objects(rows).cast(BINARY)
         except _text.NoTextError as error:
             raise self._no_text(error.column, batch.column(error.column), error) from error
+
+    def _fitting(self, name: str, column: pa.Array, encode: Callable[[pa.Array], pa.Array]) -> pa.Array:
+        try:
+            return encode(column)
+        except ValueError as error:
+            hint = "keep such rows out by a rule, cast the column in `select`, or change the schema"
+            raise self.refuser.row(name, culprit(column, encode), f"has {error}", hint) from error
 
     def _no_text(self, name: str, column: pa.Array, error: ValueError) -> SchemaError:
         hint = "keep such rows out by a rule, or cast the column in `select`"
