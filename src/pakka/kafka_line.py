@@ -73,6 +73,8 @@ _OWNED = {
     "enable.partition.eof": "it is how the end of a topic is found",
     "group.id": "the group is an option of the source",
     "delivery.report.only.error": "every record's delivery is looked at",
+    "queue.buffering.max.messages": "the sink keeps a bound of its own",
+    "queue.buffering.max.kbytes": "the sink keeps a bound of its own",
 }
 _SECRET = re.compile(r"password|secret|key\.pem|jaas|token|oauthbearer\.config|certificate\.pem")
 _EVERY_CLIENT = {

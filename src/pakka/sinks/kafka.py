@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -33,8 +34,8 @@ _RECORD_BYTES_MAX = 100 << 20
 _TRANSACTION_MS = 15 * 60 * 1000
 """Kafka's own bound of a transaction, unless its brokers say otherwise."""
 _USUAL_TRANSACTION_MS = 60 * 1000
-_DELIVERY_MS = 120 * 1000
-"""How long a record may wait in the producer's queue, which is small enough to be sent within it."""
+_DELIVERY_MS = 300 * 1000
+"""How long a record may wait in the producer's queue, which is small enough to be sent within it by any line that is one."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ class KafkaSink(SpooledSink):
     """A column that names the topic of each row. All topics of an epoch change in one transaction."""
     key: str = ""
     """A column that is the record's key, and decides its partition. It stays in the value too."""
-    format: Literal["json", "raw"] = "json"
-    """`json`: the value is an object of all columns that have no other place. `raw`: the value is column `value` as it is."""
+    format: Literal["json", "avro", "raw"] = "json"
+    """`json`, `avro`: the value is a record of all columns that have no other place. `raw`: it is column `value` as it is."""
+    schema: str = ""
+    """For `avro`: the schema's text, or the path of a file that has it. Without it one is made that fits the columns."""
     headers: str = ""
     """A column that is the record's headers: a map, or an array of structs of `key` and `value`."""
     partition: str = ""
@@ -94,7 +97,14 @@ class KafkaSink(SpooledSink):
                 f"kafka: `max_record_bytes` is {self.max_record_bytes}, and may be 1 to {_RECORD_BYTES_MAX}",
                 hint="leave it out: the topic is asked",
             )
+        if self.schema and self.format != "avro":
+            raise ConfigError(
+                f"kafka: `schema` is for `format: avro`, and the format is `{self.format}`",
+                hint="leave one of them out",
+            )
         self.address.check("kafka")
+        # Read here, on the driver: the executors may not have the file.
+        object.__setattr__(self, "schema", _schema_text(self.schema))
 
     @cached_property
     def address(self) -> Address:
@@ -188,5 +198,18 @@ class KafkaSink(SpooledSink):
             headers=self.headers or None,
             partition=self.partition or None,
             timestamp=self.timestamp or None,
+            schema=self.schema,
             max_record_bytes=self.max_record_bytes or _RECORD_BYTES_MAX,
         )
+
+
+def _schema_text(given: str) -> str:
+    """A schema as it is, or out of its file. Its text is an object, a list or a name in quotes, which no path begins with."""
+    if not given or given.lstrip()[:1] in ("{", "[", '"'):
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"kafka: `schema` cannot be read from {given}: {error}", hint="give the path of an .avsc file, or its text"
+        ) from error

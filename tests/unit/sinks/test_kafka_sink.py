@@ -1,9 +1,11 @@
 """The Kafka sink on a real broker: what it writes, what it refuses before it is too late, and what it says when it cannot."""
 
 import datetime as dt
+import io
 import json
 import time
 
+import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -38,6 +40,9 @@ class TestOptions:
             ({"servers": SERVERS, "topic": "pakka.ledger.refunds.out"}, "of Kafka's or of pakka's own"),
             ({"servers": SERVERS, "topic": "t", "partitions": 3}, "`create` is off"),
             ({"servers": SERVERS, "topic": "t", "max_record_bytes": 0}, "`max_record_bytes` is 0"),
+            ({"servers": SERVERS, "topic": "t", "schema": '"long"'}, "`schema` is for `format: avro`"),
+            ({"servers": SERVERS, "topic": "t", "format": "avro", "schema": "no/such.avsc"}, "cannot be read"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"queue.buffering.max.messages": 9}}, "a bound of its own"),
             ({"servers": SERVERS, "topic": "t", "settings": {"transactional.id": "x"}}, "it is the fence"),
             ({"servers": SERVERS, "topic": "t", "settings": {"acks": 1}}, "may not have `acks`"),
             ({"servers": SERVERS, "topic": "t", "settings": {"lingerms": 5}}, "No such configuration property"),
@@ -126,6 +131,16 @@ class TestRecords:
         assert (first.partition(), first.headers()) == (2, [("h1", b"x")])
         assert first.timestamp()[1] == int(at.timestamp() * 1000)
         assert (second.key(), second.partition(), second.headers()) == (b"b", 0, None)
+
+    def test_avro_is_read_back_by_the_schema_of_a_file(self, make_sink, tmp_path):
+        schema = {"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "long"}]}
+        path = tmp_path / "refund.avsc"
+        path.write_text(json.dumps(schema))
+        sink = make_sink(format="avro", schema=str(path))
+        path.unlink()  # the executors never see the file
+        Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [7]}))
+        (record,) = read(sink.servers, sink.topic, 1)
+        assert fastavro.schemaless_reader(io.BytesIO(record.value()), schema, None) == {"id": 7}
 
     def test_topics_of_a_column_change_in_one_transaction(self, make_sink, kafka_topics, tmp_path):
         one, two = (kafka_topics.create(name) for name in ("one", "two"))
