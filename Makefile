@@ -27,8 +27,9 @@ setup-mariadb: ## make sure MariaDB's server binaries are there for the tests
 	@tools/mariadb.sh
 
 .PHONY: setup-kafka
-setup-kafka: setup ## fetch a Kafka broker for the tests and for `make kafka`
+setup-kafka: setup ## fetch a Kafka broker and Spark's Kafka connector, for the tests, `make kafka` and `make demo-kafka`
 	@tools/kafka.sh
+	@tools/kafka.sh connector
 
 .PHONY: setup-model
 setup-model: setup ## fetch TLC, which checks the protocol's specification
@@ -41,6 +42,10 @@ setup-archive: setup ## archive Spark's classes, so that the JVMs of the tests s
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
+
+.PHONY: demo-kafka
+demo-kafka: setup-kafka ## run the refunds demo from Kafka to Kafka, with a broker of its own
+	@$(PY) examples/refunds-kafka/demo.py $(ARGS)
 
 .PHONY: kafka
 kafka: setup-kafka ## run a Kafka broker to try things on, until Ctrl-C; ARGS="--port 0" takes a free port
@@ -92,6 +97,6 @@ lock: ## resolve the dependencies again into requirements.lock (ARGS="--upgrade"
 
 .PHONY: clean
 clean: ## remove .venv, caches and what runs leave behind
-	rm -rf .venv build dist out .demo .scratch spark-warehouse metastore_db derby.log artifacts
+	rm -rf .venv build dist out .demo .demo-kafka .scratch spark-warehouse metastore_db derby.log artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ from pakka.errors import AbortedError, ConfigError, RefusedError, RegressError, 
 from pakka.model.event import Noticed
 from pakka.sinks.files import ParquetSink
 from pakka.sources.kafka import KafkaSource
+from tests.integration.conftest import need_connector
 from tests.integration.kafka_kit import Clients, settlements
 from tests.integration.outputs import read_files
 
@@ -23,6 +24,7 @@ SCHEMA = "id BIGINT, merchant STRING, amount BIGINT"
 
 @pytest.fixture
 def clients(kafka_server) -> Clients:
+    need_connector()
     return Clients(kafka_server.bootstrap)
 
 
