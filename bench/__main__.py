@@ -1,4 +1,4 @@
-"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, `python -m bench all --write` writes the page; `core` and `sql` are the two parts of `all`."""
+"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, `python -m bench all --write` writes the page; `core`, `sql` and `kafka` are the parts of `all`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ SQL_QUESTIONS = {
     "sql-protocol": "exactly-once on PostgreSQL against the same COPY without prepare, fence and ledger",
     "sql-memory": "memory of driver and workers over many epochs into PostgreSQL",
 }
-QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS
-GROUPS = {"core": CORE_QUESTIONS, "sql": SQL_QUESTIONS}
+KAFKA_QUESTIONS = {
+    "kafka-produce": "records/s into Kafka against a plain confluent-kafka loop, and what a transaction costs",
+}
+QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS | KAFKA_QUESTIONS
+GROUPS = {"core": CORE_QUESTIONS, "sql": SQL_QUESTIONS, "kafka": KAFKA_QUESTIONS}
 """Each has a place of its own on the page, so that one can be asked again without the other."""
 SIZES = ("tiny", "small", "full")
 
@@ -44,11 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", choices=SIZES, default="small", help="tiny shows that it runs, and measures nothing")
     parser.add_argument("--json", action="store_true", help="the answers as JSON on stdout")
     parser.add_argument("--profile", action="store_true", help="parquet, overhead: also show where the time goes")
-    parser.add_argument("--write", action="store_true", help=f"core, sql, all: write {page.PAGE.relative_to(ROOT)}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"core, sql, kafka, all: write {page.PAGE.relative_to(ROOT)}"
+    )
     options = parser.parse_args(arguments)
     if options.question is None:
         for name, words in QUESTIONS.items():
-            print(f"{name:12} {words}")
+            print(f"{name:14} {words}")
         return 0
     if options.question in QUESTIONS:
         answer = ask(options.question, options.size, options.profile)

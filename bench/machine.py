@@ -12,6 +12,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+from tools.kafka.broker import find_jars
+
 from tests.fixtures import mysql, postgres
 
 
@@ -30,6 +32,7 @@ def describe() -> dict[str, str]:
         "SQLite": sqlite3.sqlite_version,
         "PostgreSQL": _server(binaries / "postgres" if (binaries := postgres.find_binaries()) else None),
         "MariaDB": _server(mysql.find_binaries()),
+        "Kafka": _kafka(),
     }
 
 
@@ -54,6 +57,12 @@ def _java() -> str:
 def _server(program: Path | None) -> str:
     match = re.search(r"\d+(\.\d+)+", _said([str(program), "--version"])) if program else None
     return match[0] if match else "none"
+
+
+def _kafka() -> str:
+    jars = find_jars()
+    found = next(iter(jars.glob("kafka_2.13-*.jar")), None) if jars else None
+    return found.stem.removeprefix("kafka_2.13-") if found else "none"
 
 
 def _commit() -> str:

@@ -4,11 +4,13 @@ import importlib
 import json
 
 import pytest
+from tools.kafka import broker
 
 from bench import scratch, sql
 from bench.__main__ import QUESTIONS, ask, main
 from tests.faults.extent import sample
 from tests.fixtures import mysql, postgres
+from tests.fixtures.kafka import need_kafka
 
 WITH_SPARK = ["parquet", "overhead", "fanout"]
 WITH_SERVER = {
@@ -18,7 +20,8 @@ WITH_SERVER = {
     "sql-protocol": (postgres.need_binaries, None),
     "sql-memory": (postgres.need_binaries, None),
 }
-WITHOUT_SPARK = [q for q in QUESTIONS if q not in WITH_SPARK and q not in WITH_SERVER]
+WITH_KAFKA = ["kafka-produce"]
+WITHOUT_SPARK = [q for q in QUESTIONS if q not in {*WITH_SPARK, *WITH_SERVER, *WITH_KAFKA}]
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +62,19 @@ def test_question_is_answered_with_spark_and_a_server(question):
     check(question)
 
 
-@pytest.mark.parametrize("question", WITH_SERVER)
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("question", WITH_KAFKA)
+def test_question_is_answered_with_a_broker(question):
+    need_kafka()
+    check(question)
+
+
+@pytest.mark.parametrize("question", [*WITH_SERVER, *WITH_KAFKA])
 def test_without_a_server_a_question_says_what_to_install(question, monkeypatch):
     for fixture in (postgres, mysql):
         monkeypatch.setattr(fixture, "find_binaries", lambda: None)
+    monkeypatch.setattr(broker, "find_jars", lambda: None)
     answer = ask(question, "tiny")
     assert answer.figures == ()
     assert "`make setup-" in answer.notes[0]

@@ -1,0 +1,144 @@
+"""How fast do records get from the spool into Kafka, against a plain loop over confluent-kafka, and what does a transaction cost?
+
+Both sides have the same settings and end the same way, by a transaction that is committed. The loop is given its records as Python
+objects that are there already; ours come as Arrow batches, as the spool has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from tools.kafka.broker import Kafka
+
+from bench import kafka
+from bench.answer import Answer, Figure, Goal, Spread
+from bench.measure import Taken, clocked, in_turns
+from pakka.sinks._kafka_produce import SETTINGS, Outbox
+
+RECORDS = {
+    "tiny": {100: 2_000, 1000: 1_000},
+    "small": {100: 500_000, 1000: 100_000},
+    "full": {100: 10_000_000, 1000: 1_000_000},
+}
+TRANSACTIONS = {"tiny": (100,), "small": (100, 1_000, 10_000, 100_000), "full": (100, 1_000, 10_000, 100_000)}
+EPOCH_ROWS = {"tiny": 1_000, "small": 50_000, "full": 50_000}
+ROUNDS = {"tiny": 1, "small": 7, "full": 5}
+_LATENCY_ROUNDS = 5
+"""So many times as often: a transaction is short."""
+_POLL_EVERY = 1000
+_BOUND = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256 << 10}
+"""Of the loop's queue. Ours keeps the same by itself."""
+_FASTER = Goal(1.0, is_floor=True)
+_COST = Goal(1.05, words="at most 1.05x the time")
+
+
+def answer(size: str) -> Answer:
+    with kafka.server() as broker:
+        if broker is None:
+            return Answer("kafka-produce", size, (), (kafka.NO_KAFKA,))
+        figures = [f for bytes_, count in RECORDS[size].items() for f in _against_a_loop(broker, size, count, bytes_)]
+        figures += _without_a_transaction(broker, size)
+        figures += _latencies(broker, size)
+    notes = (
+        f"One producer in one process, one broker on the same machine, topic of {kafka.PARTITIONS} partitions, keys of 8 bytes, `acks=all`, "
+        f"`linger.ms={SETTINGS['linger.ms']}`, `batch.size={SETTINGS['batch.size']}`, no compression; values are random bytes.",
+        "Processor time is that of this process, librdkafka's threads among it, without the broker's.",
+    )
+    return Answer("kafka-produce", size, tuple(figures), notes, ROUNDS[size])
+
+
+def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> list[Figure]:
+    topic = kafka.topic(broker, f"loop-{value_bytes}")
+    batches = kafka.records(count, value_bytes)
+    taken = in_turns(
+        {
+            "outbox": _delivering(_transactional(broker, f"outbox-{value_bytes}"), topic, batches),
+            "loop": _looping(_transactional(broker, f"loop-{value_bytes}", **_BOUND), topic, batches),
+        },
+        ROUNDS[size],
+    )
+    n = f"{count:,} records of {value_bytes:,} bytes"
+    wall = {side: [t.wall_s for t in times] for side, times in taken.items()}
+    cpu = {side: [t.cpu_s for t in times] for side, times in taken.items()}
+    return [
+        Figure(f"records/s against a plain loop, {n}", Spread.ratio(wall["loop"], wall["outbox"]), "x", _FASTER),
+        Figure(f"records for the same processor time, {n}", Spread.ratio(cpu["loop"], cpu["outbox"]), "x", _FASTER),
+        *(Figure(f"{side}, {n}", Spread.of([count / t for t in wall[side]]), "rows/s") for side in wall),
+    ]
+
+
+def _without_a_transaction(broker: Kafka, size: str) -> list[Figure]:
+    count = EPOCH_ROWS[size]
+    topic, batches = kafka.topic(broker, "epochs"), kafka.records(count, 100)
+    plain = _producer(broker, **{"enable.idempotence": True})
+    sides = {
+        "with": _delivering(_transactional(broker, "epochs"), topic, batches),
+        "without": lambda: clocked(lambda: _send(plain, topic, batches)),
+    }
+    taken = in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS)
+    wall = {side: [t.wall_s for t in times] for side, times in taken.items()}
+    what = f"transactions of {count:,} records of 100 bytes, against the same producer without"
+    return [Figure(what, Spread.ratio(wall["with"], wall["without"]), "x", _COST)]
+
+
+def _latencies(broker: Kafka, size: str) -> list[Figure]:
+    topic = kafka.topic(broker, "latency")
+    figures = []
+    for count in TRANSACTIONS[size]:
+        producer = _transactional(broker, f"latency-{count}")
+        sides = {"one": _delivering(producer, topic, kafka.records(count, 100))}
+        took = [t.wall_s for t in in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS, warm_ups=3)["one"]]
+        n = f"a transaction of {count:,} records of 100 bytes"
+        figures.append(Figure(n, Spread.of(took).scaled(1e3), "ms"))
+        figures.append(Figure(f"{n}, one after another", Spread.of([count / t for t in took]), "rows/s"))
+    return figures
+
+
+def _delivering(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
+    def deliver() -> None:
+        producer.begin_transaction()
+        _send(producer, topic, batches)
+        producer.commit_transaction()
+
+    return lambda: clocked(deliver)
+
+
+def _send(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> None:
+    outbox = Outbox(producer, topic)
+    for batch in batches:
+        outbox.send(batch)
+    outbox.settle()
+
+
+def _looping(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
+    """As people write it."""
+    rows = list(zip(batches[0].column("key").to_pylist(), batches[0].column("value").to_pylist(), strict=True))
+
+    def loop() -> None:
+        producer.begin_transaction()
+        for _ in batches:
+            for number, (key, value) in enumerate(rows):
+                while True:
+                    try:
+                        producer.produce(topic, value, key)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+                if number % _POLL_EVERY == 0:
+                    producer.poll(0)
+        producer.flush()
+        producer.commit_transaction()
+
+    return lambda: clocked(loop)
+
+
+def _transactional(broker: Kafka, name: str, **more: object) -> Producer:
+    producer = _producer(broker, **{"transactional.id": f"bench-{name}", **more})
+    producer.init_transactions(30)
+    return producer
+
+
+def _producer(broker: Kafka, **more: object) -> Producer:
+    return Producer({**SETTINGS, "bootstrap.servers": broker.bootstrap, **more})
