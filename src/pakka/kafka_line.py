@@ -28,6 +28,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from pakka.contract.lag import Lag
 from pakka.errors import ConfigError
 
 ANSWER_S = 30.0
@@ -60,6 +61,9 @@ everywhere.
 """
 _MOVING_S = 10.0
 _PAUSE_S = 0.05
+
+_RECORDS_S = 5.0
+"""How long to wait for the records that say since when transactions are open. Without them it is not known."""
 
 _OWNED = {
     "bootstrap.servers": "it is the option `servers`",
@@ -100,12 +104,11 @@ class Grievance:
     """The last thing that a client's connections complained of: the reason that is missing where a call takes too long."""
 
     error: KafkaError | None = None
-    at: float = 0.0
 
     def __call__(self, error: KafkaError) -> None:
         # That all are down says nothing that the complaint before it did not say better.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self.error is None:
-            self.error, self.at = error, time.monotonic()
+            self.error = error
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,44 @@ class Cluster:
     def start_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """Where each partition begins now: retention and compaction have taken what was before."""
         return self._offsets(topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def lags(self, names: Iterable[str], reached: Mapping[str, Mapping[int, int]] | None = None) -> list[Lag]:
+        """How far behind each partition of these topics is, for one who has read up to `reached`. A topic that is not there has none."""
+        whole: dict[tuple[str, int], int] = {}
+        stable: dict[tuple[str, int], int] = {}
+        for name, topic in self.topics(names).items():
+            parts = topic.partitions if topic else ()
+            # In this order: what is written in between is not taken for held back.
+            whole |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=False).items()}
+            stable |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=True).items()}
+        opened = self._opened({place: at for place, at in stable.items() if whole[place] > at})
+        found: list[Lag] = []
+        for (name, partition), end in stable.items():
+            at = (reached or {}).get(name, {}).get(partition)
+            held = max(0, whole[name, partition] - end)
+            open_s = opened.get((name, partition)) if held else 0.0
+            found.append(Lag(name, partition, None if at is None else max(0, end - at), held, open_s))
+        return found
+
+    def _opened(self, stable: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], float]:
+        """Since when transactions are open, in seconds: the last stable offset is that of the first record of the oldest one."""
+        if not stable:
+            return {}
+        # One record of each is enough, and a broker sends at least that.
+        little = {"queued_min_messages": "1", "fetch_message_max_bytes": "1"}
+        consumer, _ = self.address.consumer("kafka", group_id="pakka", isolation_level="read_uncommitted", **little)
+        found: dict[tuple[str, int], float] = {}
+        deadline = time.monotonic() + _RECORDS_S
+        try:
+            consumer.assign([TopicPartition(*place, offset) for place, offset in stable.items()])
+            while len(found) < len(stable) and (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(left)
+                if message is not None and message.error() is None:
+                    place = (str(message.topic()), int(message.partition() or 0))
+                    found.setdefault(place, max(0.0, time.time() - message.timestamp()[1] / 1000))
+        finally:
+            consumer.close()
+        return found
 
     def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> bool:
         """Make a topic; -1 leaves a number to the cluster. False: it was there."""

@@ -91,7 +91,7 @@ def _position(state: PipelineState | None) -> str:
     if state is None:
         return ""
     origin = state.open[-1].epoch.origin if state.open else state.origin
-    return str(getattr(origin, "position", "")) if origin else ""
+    return origin.position if origin else ""
 
 
 def _is_this_process(owner: Owner) -> bool | None:

@@ -6,6 +6,7 @@ say otherwise, and what had been decided would be lost with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from pakka.contract.lag import Lag
 from pakka.errors import ConfigError, SinkError
+from pakka.kafka_error import told
 from pakka.kafka_line import Address, Cluster, DriverError, Grievance
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding
@@ -120,6 +123,12 @@ class KafkaSink(SpooledSink):
 
     def target(self) -> str:
         return f"{self.address}/{self.topic}" if self.topic else f"{self.address}, topics in column {self.topic_column}"
+
+    def lags(self, position: str) -> Sequence[Lag]:
+        """What readers of the topic wait for. Topics that rows name are not known here."""
+        cluster = Cluster(self.address)
+        with told("kafka", self.address, cluster.grievance):
+            return cluster.lags([self.topic] if self.topic else [])
 
     def transactional_id(self, binding: Binding) -> str:
         return f"{self.ledger}.{binding.pipeline}.{binding.sink}"
