@@ -3,6 +3,8 @@
 import io
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import fastavro
@@ -10,7 +12,7 @@ import pytest
 
 import pakka
 from pakka.errors import AbortedError, ConfigError, RefusedError, RegressError, UnavailableError
-from pakka.model.event import Noticed
+from pakka.model.event import Delivered, Noticed
 from pakka.sinks.files import ParquetSink
 from pakka.sources.kafka import KafkaSource
 from tests.integration.conftest import need_connector
@@ -89,7 +91,7 @@ def test_what_was_committed_arrives_once_and_what_was_aborted_never(spark, here,
     pipeline = pakka.Pipeline("refunds", source(topic, max_offsets_per_epoch=15), {"out": ParquetSink("out")})
     assert told.run(pipeline) == []
     assert [row["id"] for row in read_files("out")] == list(range(40))
-    delivered = [e for e in told.events if isinstance(e, pakka.model.event.Delivered)]
+    delivered = [e for e in told.events if isinstance(e, Delivered)]
     assert len(delivered) >= 4
     assert max(e.rows_in for e in delivered) <= 15
     clients.abort(topic, settlements(2000, 5))
@@ -243,9 +245,35 @@ def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     assert memory.column("out", "id") == [0, 1, 2, 10, 11, 12, 13, 14, 100, 101]
 
 
+def test_a_topic_that_is_made_again_under_a_running_pipeline_stops_it(
+    spark, here, kafka_topics, clients, source, memory
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, settlements(0, 3))
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]}, trigger=pakka.Trigger(0.2))
+    first, stop = threading.Event(), threading.Event()
+
+    def listen(event) -> None:
+        if isinstance(event, Delivered):
+            first.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(pakka.run, pipeline, listen=listen, stop=stop)
+        try:
+            assert first.wait(120)
+            clients.delete(topic)
+            kafka_topics.create("in")
+            clients.send(topic, settlements(10, 50))
+            error = running.exception(timeout=120)
+        finally:
+            stop.set()
+    assert isinstance(error, RegressError), error
+    assert "was deleted and made again" in error.message or "is not there any more" in error.message
+    assert memory.column("out", "id") == [0, 1, 2]
+
+
 def reset(pipeline: pakka.Pipeline) -> None:
     """As `pakka reset NAME --checkpoint --yes` does, after the checkpoint was removed."""
-    from concurrent.futures import ThreadPoolExecutor
     from contextlib import closing
 
     from pakka.contract.state import Owner

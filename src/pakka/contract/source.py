@@ -76,6 +76,9 @@ class Lookout(Protocol):
     def check(self) -> Sequence[Noticed]:
         """Between prepare and decide of every epoch: is it still the source that was there at `begin`? Raises if not."""
 
+    def passed(self) -> None:
+        """The epoch that `position` was asked for last is in every sink."""
+
     def look(self, is_last: bool = False) -> Sequence[Noticed]:
         """Now and then, and once after the last epoch of a run that takes what there is."""
 

@@ -76,7 +76,9 @@ class KafkaLookout:
         self._id = ""
         self._topics: dict[str, Topic] = {}
         self._before: Offsets = {}
+        """Up to here all is delivered."""
         self._after: Offsets = {}
+        """Where the epoch under way ends."""
         self._stalls: dict[tuple[str, int], _Stall] = {}
 
     # What the run asks.
@@ -98,10 +100,13 @@ class KafkaLookout:
         return notices
 
     def position(self, offsets: str) -> str:
-        self._before, self._after = self._after, offsets_of(offsets)
+        self._after = offsets_of(offsets)
         reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in self._after.items()}
         where = {"cluster": self._id, "group": self.group, "offsets": reached}
         return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
+
+    def passed(self) -> None:
+        self._before = self._after
 
     def check(self) -> Sequence[Noticed]:
         now = self._now()

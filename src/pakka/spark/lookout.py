@@ -39,6 +39,11 @@ class Post:
         if self.lookout is not None:
             self._tell(self.lookout.check())
 
+    def passed(self) -> None:
+        """The epoch is delivered."""
+        if self.lookout is not None:
+            self.lookout.passed()
+
     def explained(self, error: BaseException) -> BaseException:
         """What Spark says of the source, in our words; else the error as it is."""
         if self.lookout is None:

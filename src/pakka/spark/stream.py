@@ -122,6 +122,7 @@ class Delivery:
             return harvest
 
         report = self.coordinator.deliver(origin, prepare)
+        self.post.passed()
         if report.is_new:
             self.epochs += 1
             self.rows_in += report.count.rows_in

@@ -80,6 +80,7 @@ def test_a_topic_made_again_is_refused_at_the_start_and_before_a_decision(open_,
     running = open_()
     running.begin(None, is_new=True)
     running.position(REACHED)
+    running.passed()
     running.position('{"t":{"0":9,"1":9}}')
     cluster.parts["t"] = ("id-2", 2)
     with pytest.raises(
@@ -129,6 +130,8 @@ def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     lookout.position('{"t":{"0":20,"1":20}}')
     cluster.starts = {0: 11}
     assert "partition 0: the records from offset 5 to 10 are gone" in lookout.explain(lost).message
+    lookout.passed()
+    assert "are gone which it was to read" in lookout.explain(lost).message
 
 
 def test_more_partitions_and_more_topics_are_told_once(open_, cluster):

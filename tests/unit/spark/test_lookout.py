@@ -35,6 +35,9 @@ class Lookout:
     def check(self):
         return self._answer("check")
 
+    def passed(self):
+        self.asked.append("passed")
+
     def look(self, is_last=False):
         self.has_looked.set()
         return self._answer("look", is_last)
@@ -63,6 +66,7 @@ def test_without_a_lookout_nothing_happens(events):
     error = RuntimeError("LOSS")
     post.begin(ENTRY, is_new=False)
     post.check()
+    post.passed()
     post.look()
     with post.patrol():
         assert post.explained(error) is error
@@ -74,7 +78,8 @@ def test_the_source_is_asked_in_its_own_words_and_what_it_notices_is_told(keeper
     keeper.begin(ENTRY, is_new=False)
     keeper.begin(None, is_new=True)
     keeper.check()
-    assert keeper.lookout.asked == [("begin", '{"t":{"0":5}}', False), ("begin", None, True), ("check",)]
+    keeper.passed()
+    assert keeper.lookout.asked == [("begin", '{"t":{"0":5}}', False), ("begin", None, True), ("check",), "passed"]
     assert keeper.position(ENTRY) == 'at {"t":{"0":5}}'
     assert [event.message for event in events] == ["news"] * 3
 
