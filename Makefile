@@ -80,7 +80,7 @@ model: setup-model ## check the protocol in docs/protocol, and that its broken f
 	@$(PY) docs/protocol/check.py $(ARGS)
 
 .PHONY: compliance
-compliance: setup setup-postgres setup-mariadb ## audit every sink and write docs/reference/sinks.md
+compliance: setup setup-postgres setup-mariadb setup-kafka ## audit every sink and write docs/reference/sinks.md
 	$(PY) -m tests.audit.compliance
 
 .PHONY: simulate

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from pakka.audit.table import write
 from tests.docs.pages import ROOT
-from tests.fixtures import mysql, postgres
+from tests.fixtures import kafka, mysql, postgres
 
 PAGE = ROOT / "docs" / "reference" / "sinks.md"
 
@@ -16,8 +16,13 @@ def servers() -> Iterator[dict[str, str]]:
     with (
         postgres.running_server(postgres.need_binaries()) as of_postgres,
         mysql.running_server(mysql.need_binaries()) as of_mysql,
+        kafka.running_kafka() as of_kafka,
     ):
-        yield {"postgres": of_postgres.create_database(), "mysql": of_mysql.create_database()}
+        yield {
+            "postgres": of_postgres.create_database(),
+            "mysql": of_mysql.create_database(),
+            "kafka": f"kafka://{of_kafka.bootstrap}",
+        }
 
 
 if __name__ == "__main__":

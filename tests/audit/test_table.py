@@ -15,8 +15,9 @@ def undated(text: str) -> str:
 
 @pytest.mark.postgres
 @pytest.mark.mysql
-def test_the_page_is_what_the_audits_say(postgres_url, mysql_url):
-    audited = reports({"postgres": postgres_url, "mysql": mysql_url})
+@pytest.mark.kafka
+def test_the_page_is_what_the_audits_say(postgres_url, mysql_url, kafka_server):
+    audited = reports({"postgres": postgres_url, "mysql": mysql_url, "kafka": f"kafka://{kafka_server.bootstrap}"})
     assert undated(PAGE.read_text(encoding="utf-8")) == undated(page(audited, "today")), "run `make compliance`"
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 from pakka import registry
 from pakka.audit.render import table
@@ -50,9 +52,11 @@ def reports(servers: Mapping[str, str]) -> list[tuple[str, Report]]:
 
 
 def _by_way(name: str, url: str) -> Iterator[tuple[str, Sink]]:
+    """The sink once in each of the ways that it can be told."""
     made = registry.find(Role.SINK, name)
-    for way in ("prepared", "spooled"):
-        yield f"{name}, {way}", made(url, "refunds", way=way)
+    ways = get_args(get_type_hints(made)["way"])
+    for way in (way for way in ("prepared", "spooled") if way in ways):
+        yield f"{name}, {way}", replace(made.from_url(url), way=way)
 
 
 def _made(name: str, place: Path) -> Sink:

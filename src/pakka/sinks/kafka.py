@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from pakka.contract.audit import Probe, Scratch
 from pakka.contract.lag import Lag
 from pakka.errors import ConfigError, SinkError
 from pakka.kafka_error import told
@@ -146,7 +147,23 @@ class KafkaSink(SpooledSink):
     def from_url(cls, url: str) -> KafkaSink:
         """`kafka://host:port/topic`, several servers with commas between; without a topic for an audit, which has no use for it."""
         parts = urlsplit(url)
-        return cls(parts.netloc, topic=parts.path.strip("/") or "pakka-audit")
+        topic = parts.path.strip("/")
+        return cls(parts.netloc, topic=topic or "pakka-audit", create=not topic)
+
+    def scratch(self, token: str) -> Scratch:
+        from pakka.sinks._kafka_scratch import KafkaScratch
+
+        return KafkaScratch.of(self, token)
+
+    def scratch_tokens(self) -> Sequence[str]:
+        from pakka.sinks._kafka_scratch import KafkaScratch
+
+        return KafkaScratch.tokens(self)
+
+    def probes(self) -> Sequence[Probe]:
+        from pakka.sinks._kafka_probes import kafka_probes
+
+        return kafka_probes(self)
 
     def open_producer(self, whose: object, transactional_id: str, timeout_ms: int) -> tuple[Producer, Grievance]:
         """One that can hold transactions under this id. It has not asked for the id yet."""

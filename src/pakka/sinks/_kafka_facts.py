@@ -1,0 +1,143 @@
+"""What a cluster says of itself, of the topics that a Kafka sink writes to and of its ledgers: read at once, for all probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pakka.contract.lag import Lag
+from pakka.kafka_error import told
+from pakka.kafka_line import Cluster, DriverError, Topic, error_of
+
+if TYPE_CHECKING:
+    from pakka.sinks.kafka import KafkaSink
+
+TRANSACTION_LOG = "__transaction_state"
+_INHERITED = {
+    "min.insync.replicas": "min.insync.replicas",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "cleanup.policy": "log.cleanup.policy",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "max.message.bytes": "message.max.bytes",
+}
+"""What a topic has from its brokers, unless it says otherwise."""
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """A topic that is there, or as it would be made."""
+
+    name: str
+    brokers: int
+    """How many there are to have it."""
+    topic: Topic | None
+    """None: it is not there, or it is hidden."""
+    replicas: int | None
+    """None: not known."""
+    settings: Mapping[str, str] | None
+    """None: this user may not read them."""
+    is_hidden: bool = False
+    """This user may not even see whether it is there."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the probes judge."""
+
+    settings: Mapping[str, str] | None
+    """Of a broker; None: this user may not read them."""
+    target: TopicFacts | None
+    """None: rows name their topics."""
+    ledgers: tuple[TopicFacts, ...]
+    """All ledger topics with the sink's prefix: the sink does not know of which pipeline it is."""
+    log: TopicFacts
+    """Where the coordinators write down what became of transactions."""
+    asked_ms: int
+    """How long a transaction of the sink may be open."""
+    held: tuple[Lag, ...] = ()
+    """Partitions whose readers wait for a transaction that is open."""
+
+    @property
+    def topics(self) -> tuple[TopicFacts, ...]:
+        return (*([self.target] if self.target else []), *self.ledgers)
+
+    @property
+    def most_ms(self) -> int | None:
+        """The brokers' bound of a transaction's time."""
+        most = (self.settings or {}).get("transaction.max.timeout.ms")
+        return None if most is None else int(most)
+
+
+def read_facts(sink: KafkaSink) -> Facts:
+    cluster = Cluster(sink.address)
+    with told("kafka", sink.address, cluster.grievance):
+        brokers = len(cluster.brokers)
+        settings = _readable(cluster, None)
+        ledgers = [name for name in cluster.names() if name.startswith(f"{sink.ledger}.ledger.")]
+        facts = Facts(
+            settings,
+            _target(sink, cluster, brokers, settings) if sink.topic else None,
+            tuple(_topic(cluster, brokers, name) for name in ledgers),
+            _log(cluster, brokers, settings),
+            sink.transaction_ms(cluster),
+        )
+        there = [topic.name for topic in facts.topics if topic.topic is not None]
+        return replace(facts, held=tuple(lag for lag in cluster.lags(there) if lag.held))
+
+
+def _target(sink: KafkaSink, cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
+    found = _topic(cluster, brokers, sink.topic)
+    if found.topic is not None or found.is_hidden or not sink.create or settings is None:
+        return found
+    usual = int(settings.get("default.replication.factor", 1))
+    replicas = sink.replication if sink.replication > 0 else usual
+    return TopicFacts(sink.topic, brokers, None, replicas, _inherited(settings))
+
+
+def _log(cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
+    """The topic itself, or as the brokers would make it with the first transaction."""
+    found = _topic(cluster, brokers, TRANSACTION_LOG)
+    if settings is None or (found.topic is not None and found.settings is not None):
+        return found
+    own = {**_inherited(settings), "min.insync.replicas": settings["transaction.state.log.min.isr"]}
+    made = int(settings["transaction.state.log.replication.factor"])
+    return TopicFacts(TRANSACTION_LOG, brokers, found.topic, found.replicas or made, own)
+
+
+def _topic(cluster: Cluster, brokers: int, name: str) -> TopicFacts:
+    try:
+        topic = cluster.topic(name)
+    except DriverError as error:
+        if not _is_denied(error):
+            raise
+        return TopicFacts(name, brokers, None, None, None, is_hidden=True)
+    settings = _readable(cluster, name) if topic is not None else None
+    return TopicFacts(name, brokers, topic, topic.replicas if topic is not None else None, settings)
+
+
+def _inherited(settings: Mapping[str, str]) -> dict[str, str]:
+    found = {name: settings[theirs] for name, theirs in _INHERITED.items() if theirs in settings}
+    for theirs, unit_ms in (
+        ("log.retention.hours", 3_600_000),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.ms", 1),
+    ):
+        if theirs in settings:
+            # The finer one counts.
+            found["retention.ms"] = str(int(settings[theirs]) * unit_ms)
+    return found
+
+
+def _readable(cluster: Cluster, topic: str | None) -> dict[str, str] | None:
+    """The settings of a topic, or of a broker; None if it takes a right to read them that is not there."""
+    try:
+        return cluster.broker_settings() if topic is None else cluster.topic_settings(topic)
+    except DriverError as error:
+        if not _is_denied(error):
+            raise
+        return None
+
+
+def _is_denied(error: BaseException) -> bool:
+    return error_of(error).name() in ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")

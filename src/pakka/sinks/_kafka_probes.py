@@ -1,0 +1,340 @@
+"""Settings of a Kafka cluster, of the topic that rows go to and of the ledger topics that weaken what the sink promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pakka.contract.audit import Finding, Probe
+from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
+from pakka.sinks._kafka_transactions import CannotAskError, Desk, desk
+from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
+
+if TYPE_CHECKING:
+    from pakka.sinks.kafka import KafkaSink
+
+OLDEST = (2, 5)
+"""The first Kafka whose producers find back into their transactions after an error that passes."""
+SHORT_MS = 60 * 1000
+"""A transaction that may not take longer than this may be too short for an epoch."""
+LONG_MS = 3600 * 1000
+OPEN_S = 60.0
+"""Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
+KEPT_MS = 24 * 3600 * 1000
+"""Readers that were down over a day should still find what was committed meanwhile."""
+
+Judge = Callable[["KafkaSink", Facts], Finding]
+
+
+def kafka_probes(sink: KafkaSink) -> Sequence[Probe]:
+    """Every setting that matters for this sink. Making the list does no I/O."""
+    look_round = Round(lambda: read_facts(sink))
+
+    def probe(name: str, judge: Judge) -> Probe:
+        return Probe(name, lambda: judge(sink, look_round.facts(name)))
+
+    return (
+        Probe("server version", lambda: _server_version(sink), is_cheap=False),
+        probe("rights", _rights),
+        probe("target topic", _target_topic),
+        probe("replication factor", partial(_of_each, "replication factor", _replicas)),
+        probe("min.insync.replicas", partial(_of_each, "min.insync.replicas", _in_sync)),
+        probe("unclean.leader.election.enable", partial(_of_each, "unclean.leader.election.enable", _unclean)),
+        probe("transaction log", _transaction_log),
+        probe("transaction.max.timeout.ms", _timeout),
+        probe("transaction.partition.verification.enable", _verification),
+        probe("ledger topic", _ledger_topic),
+        probe("retention", _retention),
+        probe("message.timestamp.type", _timestamp_type),
+        probe("max.message.bytes", _message_bytes),
+        probe("open transactions", _open_transactions),
+    )
+
+
+def _server_version(sink: KafkaSink) -> Finding:
+    name, oldest = "server version", ".".join(map(str, OLDEST))
+    try:
+        with desk(sink.address) as there:
+            version, level = there.version(), there.transaction_version()
+    except CannotAskError as error:
+        return Finding(name, FINE, "not known", f"{error}; the sink itself says if the brokers are too old")
+    if tuple(map(int, version.split("."))) < OLDEST:
+        why = "a producer of an older Kafka is lost after any error in a transaction, and its guarantee was not tried"
+        return Finding(name, BREAKS, version, why, f"use Kafka {oldest} or newer")
+    value = version if level is None else f"{version}, transaction.version {level}"
+    return Finding(name, FINE, value, "the sink ends transactions as protocol 1 has it, which these brokers know")
+
+
+def _rights(sink: KafkaSink, facts: Facts) -> Finding:
+    name, missing = "rights", []
+    if facts.target is not None:
+        missing += [(facts.target.name, right) for right in _missing(facts.target, "WRITE")]
+    for ledger in facts.ledgers:
+        missing += [(ledger.name, right) for right in _missing(ledger, "READ", "WRITE")]
+    if missing:
+        value = ", ".join(f"no {right} on topic {topic}" for topic, right in missing)
+        fix = "; ".join(_grant(sink, right, topic) for topic, right in missing)
+        return Finding(name, BREAKS, value, "the user of `settings` cannot do what the sink does", fix)
+    why = (
+        "records and ledger may be written; whether the transactional id may be used, a broker tells at the start only"
+    )
+    return Finding(name, FINE, "enough for the topics", why)
+
+
+def _missing(facts: TopicFacts, *rights: str) -> list[str]:
+    if facts.is_hidden:
+        return list(rights)
+    told = facts.topic.operations if facts.topic is not None else frozenset[str]()
+    # Brokers without ACLs name every operation; those that name none are too old to tell.
+    return [right for right in rights if right not in told] if told else []
+
+
+def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
+    name, target = "target topic", facts.target
+    if target is None:
+        why = f"column `{sink.topic_column}` names the topics, and those that are not in a probe are looked at when their rows come"
+        return Finding(name, WARNS, "not known", why, f"pakka audit kafka://{sink.servers}/TOPIC, for each of them")
+    if target.topic is not None:
+        return Finding(name, FINE, f"{len(target.topic.partitions)} partitions", "it is there")
+    if target.is_hidden:
+        return Finding(
+            name, BREAKS, "hidden", "the user of `settings` may not see it", _grant(sink, "WRITE", target.name)
+        )
+    if sink.create:
+        return Finding(name, FINE, "no topic yet", "pakka makes it when the first rows come")
+    why = "there is no such topic, and `create: false` forbids to make it"
+    fix = f"kafka-topics.sh --bootstrap-server {sink.servers} --create --topic {target.name}; or `create: true`"
+    return Finding(name, BREAKS, "no topic", why, fix)
+
+
+def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
+    if topic.replicas is None:
+        return _not_known(name, sink, topic)
+    value = f"{topic.replicas} of {topic.name}"
+    if topic.brokers == 1:
+        why = (
+            "the cluster has one broker, which does not wait for its disk: with its machine goes what was committed last, and with "
+            "its disk everything"
+        )
+        return Finding(name, WARNS, value, why, "run three brokers or more, and have three replicas of every topic")
+    if topic.replicas == 1:
+        why = "it is on one broker, and brokers do not wait for their disks: with that machine goes what was committed"
+        fix = (
+            f"kafka-reassign-partitions.sh --bootstrap-server {sink.servers} --execute, with 3 replicas of {topic.name}"
+        )
+        return Finding(name, BREAKS, value, why, fix)
+    return Finding(name, FINE, value, "what one broker loses, another one has")
+
+
+def _in_sync(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
+    if topic.settings is None or topic.replicas is None:
+        return _not_known(name, sink, topic)
+    wanted, replicas = int(topic.settings["min.insync.replicas"]), topic.replicas
+    value, fix = f"{wanted} of {replicas} of {topic.name}", _alter(sink, topic, f"{name}=2")
+    if wanted > replicas:
+        why = "there are not so many replicas: every write is refused"
+        return Finding(name, BREAKS, value, why, _alter(sink, topic, f"{name}={max(1, replicas - 1)}"))
+    if replicas == 1:
+        return Finding(name, FINE, value, "there is one replica, and no other to wait for; see replication factor")
+    if wanted == 1:
+        why = "while its other replicas are behind, one broker alone acknowledges a commit, and if it is lost then, the commit is"
+        return Finding(name, BREAKS, value, why, fix)
+    if wanted == replicas:
+        why = "nothing can be written while a single broker is down"
+        return Finding(name, WARNS, value, why, f"have 3 replicas of {topic.name}, or more")
+    return Finding(name, FINE, value, "a commit is on more than one broker before it is acknowledged")
+
+
+def _unclean(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
+    if topic.settings is None:
+        return _not_known(name, sink, topic)
+    if topic.settings.get(name) != "true":
+        return Finding(name, FINE, "false", "only a replica that has all that was committed can lead")
+    why = "a replica that is behind may lead: committed records vanish, and where the ledger does, its epochs come a second time"
+    severity = BREAKS if (topic.replicas or 2) > 1 else WARNS
+    return Finding(name, severity, f"true of {topic.name}", why, _alter(sink, topic, f"{name}=false"))
+
+
+def _transaction_log(sink: KafkaSink, facts: Facts) -> Finding:
+    """Its own three settings, judged as those of any topic: it is where the end of a transaction becomes durable."""
+    name = "transaction log"
+    if facts.log.replicas is None:
+        return _not_known(name, sink, facts.log)
+    judged = [judge(of, sink, facts.log) for judge, of in _DURABILITY]
+    found = _worst(judged)
+    if found.severity is FINE:
+        value = f"{facts.log.replicas} replicas, {judged[1].value.split()[0]} in sync"
+        return Finding(name, FINE, value, "that a transaction was ended is on more than one broker before it is told")
+    return Finding(name, found.severity, f"{found.name} {found.value}", found.why, found.fix)
+
+
+TopicJudge = Callable[[str, "KafkaSink", TopicFacts], Finding]
+_DURABILITY: tuple[tuple[TopicJudge, str], ...] = (
+    (_replicas, "replication factor"),
+    (_in_sync, "min.insync.replicas"),
+    (_unclean, "unclean.leader.election.enable"),
+)
+
+
+def _timeout(sink: KafkaSink, facts: Facts) -> Finding:
+    name, asked, most = "transaction.max.timeout.ms", facts.asked_ms, facts.most_ms
+    if most is None:
+        why = "the user of `settings` may not read the settings of brokers, and so the sink asks for what every broker gives"
+        return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS"))
+    value = f"{most}, and {asked} is asked for"
+    raise_it = f"set {name}=900000 in server.properties of all brokers, and start them again"
+    if asked > most:
+        why = "the brokers refuse a transaction that may take so long, so nothing can be written"
+        return Finding(name, BREAKS, value, why, f"set `transaction.timeout.ms: {most}` in `settings`; or {raise_it}")
+    if asked < SHORT_MS:
+        fix = raise_it if most < SHORT_MS else "take `transaction.timeout.ms` out of `settings`"
+        why = "an epoch whose records take longer to be written is aborted by the brokers each time it is tried"
+        return Finding(name, WARNS, value, why, fix)
+    if asked > LONG_MS:
+        why = "a driver that dies in the middle of a commit leaves readers waiting so long, or until it starts again"
+        return Finding(name, WARNS, value, why, "set `transaction.timeout.ms: 900000` in `settings`")
+    why = "there is time to write an epoch; rows that wait for the decision are in the spool, and in no transaction"
+    return Finding(name, FINE, value, why)
+
+
+def _verification(sink: KafkaSink, facts: Facts) -> Finding:
+    name = "transaction.partition.verification.enable"
+    if facts.settings is None:
+        why = "the user of `settings` may not read the settings of brokers"
+        return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS"))
+    value = facts.settings.get(name)
+    if value is None:
+        return Finding(name, FINE, "no such setting", "these brokers are older than it")
+    if value == "true":
+        return Finding(name, FINE, "true", "a record that comes late does not open a transaction that nobody ends")
+    why = "a record that comes after the end of its transaction opens one that nobody ends, and readers wait for ever"
+    fix = f"{_configs(sink)} --entity-type brokers --entity-default --add-config {name}=true"
+    return Finding(name, WARNS, value, why, fix)
+
+
+def _ledger_topic(sink: KafkaSink, facts: Facts) -> Finding:
+    name = "ledger topic"
+    if not facts.ledgers:
+        return Finding(name, FINE, "none yet", "pakka makes it, compacted, of one partition")
+    return _worst([_ledger(name, sink, ledger) for ledger in facts.ledgers])
+
+
+def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
+    partitions = len(ledger.topic.partitions) if ledger.topic is not None else 1
+    if partitions != 1:
+        why = "a ledger has one end: in several partitions there is no newest record, and the sink refuses it"
+        fix = "make it anew if it is empty, or name another prefix in `ledger`"
+        return Finding(name, BREAKS, f"{partitions} partitions of {ledger.name}", why, fix)
+    if ledger.settings is None:
+        return _not_known(name, sink, ledger)
+    policy = ledger.settings["cleanup.policy"]
+    if policy != "compact":
+        kept = age(int(ledger.settings.get("retention.ms", -1)) / 1000)
+        why = f"after {kept} the ledger forgets: a fence and an epoch that are gone are refused no more, and rows come twice"
+        return Finding(name, BREAKS, f"{policy} of {ledger.name}", why, _alter(sink, ledger, "cleanup.policy=compact"))
+    return Finding(name, FINE, f"compact, {ledger.name}", "its newest record is kept for ever")
+
+
+def _retention(sink: KafkaSink, facts: Facts) -> Finding:
+    name, target = "retention", facts.target
+    if target is None or (target.topic is None and target.settings is None):
+        return Finding(name, FINE, "no topic yet", "there is nothing to keep")
+    if target.settings is None:
+        return _not_known(name, sink, target)
+    policy, kept_ms = target.settings.get("cleanup.policy", "delete"), int(target.settings.get("retention.ms", -1))
+    if "compact" in policy:
+        why = "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused"
+        return Finding(name, WARNS, policy, why, _alter(sink, target, "cleanup.policy=delete"))
+    if policy == "delete" and 0 <= kept_ms < KEPT_MS:
+        why = "a reader that is down longer than this never sees what was committed meanwhile"
+        return Finding(name, WARNS, age(kept_ms / 1000), why, _alter(sink, target, f"retention.ms={7 * KEPT_MS}"))
+    value = "for ever" if kept_ms < 0 else age(kept_ms / 1000)
+    return Finding(name, FINE, value, "readers have time to read what was committed")
+
+
+def _timestamp_type(sink: KafkaSink, facts: Facts) -> Finding:
+    name, target = "message.timestamp.type", facts.target
+    if not sink.timestamp:
+        return Finding(name, FINE, "any", "the sink has no `timestamp` column whose times could be lost")
+    if target is None or target.settings is None:
+        return _not_known(name, sink, target) if target else Finding(name, FINE, "not known", "rows name their topics")
+    value = target.settings.get(name, "CreateTime")
+    if value == "CreateTime":
+        return Finding(name, FINE, value, "records have the time that their rows say")
+    why = f"the broker's own time takes the place of column `{sink.timestamp}`, in silence"
+    return Finding(name, WARNS, value, why, _alter(sink, target, f"{name}=CreateTime"))
+
+
+def _message_bytes(sink: KafkaSink, facts: Facts) -> Finding:
+    name, target, wanted = "max.message.bytes", facts.target, sink.max_record_bytes
+    if target is None or target.settings is None:
+        return _not_known(name, sink, target) if target else Finding(name, FINE, "not known", "rows name their topics")
+    most = int(target.settings[name])
+    if wanted is not None and wanted > most:
+        why = f"`max_record_bytes` is {wanted}: what is larger than the topic takes is refused when it is written, and the epoch aborted"
+        return Finding(name, WARNS, str(most), why, _alter(sink, target, f"{name}={wanted}"))
+    return Finding(name, FINE, str(most), "a record that is larger is refused before the epoch is decided")
+
+
+def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:
+    name = "open transactions"
+    old = [lag for lag in facts.held if lag.open_s is None or lag.open_s >= OPEN_S]
+    if not old:
+        return Finding(name, FINE, "none for long", "readers of committed records come up to the end")
+    oldest = max(old, key=lambda lag: lag.open_s or 0)
+    since = "a time that is not known" if oldest.open_s is None else age(oldest.open_s)
+    value = f"partition {oldest.partition} of {oldest.topic} for {since}"
+    where = f"--topic {oldest.topic} --partition {oldest.partition}"
+    tool = f"kafka-transactions.sh --bootstrap-server {sink.servers}"
+    why = f"nobody sees {oldest.held} records above it, whoever wrote them, until that transaction is ended"
+    try:
+        with desk(sink.address) as there:
+            who, offset = _holder(there, oldest.topic, oldest.partition)
+    except CannotAskError:
+        return Finding(name, WARNS, value, why, f"{tool} describe-producers {where}")
+    is_hanging = facts.most_ms is not None and (oldest.open_s or 0) > facts.most_ms / 1000
+    if is_hanging:
+        why += "; it is older than any transaction may be, so no coordinator will end it"
+    fix = f"{tool} abort {where} --start-offset {offset}" if is_hanging else f"{tool} describe-producers {where}"
+    return Finding(name, WARNS, f"{value}, {who}", why, fix)
+
+
+def _holder(there: Desk, topic: str, partition: int) -> tuple[str, int]:
+    """Who has the oldest open transaction of a partition, and where it begins."""
+    holders = there.holders(topic, partition)
+    if not holders:
+        raise CannotAskError("it has been ended meanwhile")
+    oldest = holders[0]
+    ids = [t.id for t in there.listed() if t.producer_id == oldest.producer_id]
+    whose = f"transactional id {ids[0]}" if ids else "which no coordinator knows"
+    return f"of producer {oldest.producer_id}, {whose}", oldest.offset
+
+
+def _of_each(name: str, judge: TopicJudge, sink: KafkaSink, facts: Facts) -> Finding:
+    """The worst of the target and the ledgers; topics that are not there and cannot be judged are passed over."""
+    judged = [judge(name, sink, t) for t in facts.topics if t.topic is not None or t.settings is not None]
+    return _worst(judged) if judged else Finding(name, FINE, "no topic yet", "there is none to be judged")
+
+
+def _worst(findings: Iterable[Finding]) -> Finding:
+    return max(findings, key=lambda finding: (FINE, WARNS, BREAKS).index(finding.severity))
+
+
+def _not_known(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
+    why = f"the user of `settings` may not read the settings of topic {topic.name}"
+    return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS", topic.name))
+
+
+def _configs(sink: KafkaSink) -> str:
+    return f"kafka-configs.sh --bootstrap-server {sink.servers} --alter"
+
+
+def _alter(sink: KafkaSink, topic: TopicFacts, setting: str) -> str:
+    return f"{_configs(sink)} --topic {topic.name} --add-config {setting}"
+
+
+def _grant(sink: KafkaSink, right: str, topic: str = "") -> str:
+    user = sink.address.settings.get("sasl.username", "NAME")
+    where = f"--topic {topic}" if topic else "--cluster"
+    return f"kafka-acls.sh --bootstrap-server {sink.servers} --add --allow-principal User:{user} --operation {right} {where}"

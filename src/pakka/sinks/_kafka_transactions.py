@@ -1,0 +1,147 @@
+"""What librdkafka has no question for: which transactions are open, whose they are, and what the brokers can do. It is asked with
+kafka-python, for whoever looks: nothing here is on the way of a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.admin import KafkaAdminClient  # type: ignore[import-untyped]
+from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from kafka.structs import TopicPartition  # type: ignore[import-untyped]
+
+from pakka.kafka_line import Address
+
+_ANSWER_MS = 10_000
+_PASSED_ON = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# What the library tells has a place to go, and is not printed past everything.
+logging.getLogger("kafka").addHandler(logging.NullHandler())
+
+
+class CannotAskError(Exception):
+    """The brokers do not tell this user, or this client cannot get in; the words say why. What was asked is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A transactional id as its coordinator knows it."""
+
+    id: str
+    producer_id: int
+    state: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "Ongoing"
+
+    @property
+    def is_being_ended(self) -> bool:
+        """Decided; the readers of each partition hear of it a moment later."""
+        return self.state.startswith("Prepare")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A producer that has a transaction open in a partition."""
+
+    producer_id: int
+    offset: int
+    """Where its transaction begins."""
+
+
+class Desk:
+    """One connection to the coordinators of a cluster."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+
+    def version(self) -> str:
+        """Of the oldest broker, such as `4.3`, by the requests that it knows: none tells its version."""
+        with _asked():
+            nodes = [broker["broker_id"] for broker in self._admin.describe_cluster()["brokers"]]
+            found = [self._admin.get_broker_version_data(node).broker_version for node in nodes]
+        return ".".join(map(str, min(found)))
+
+    def transaction_version(self) -> int | None:
+        """The cluster's feature of that name; None where there is no such feature."""
+        with _asked():
+            feature = self._admin.describe_features().get("transaction.version", {})
+        levels = feature.get("finalized")
+        return int(levels[1]) if levels else None
+
+    def listed(self) -> list[Listed]:
+        """Every transactional id that the coordinators remember, and that this user may see."""
+        with _asked():
+            found = self._admin.list_transactions()
+        return [Listed(t.transactional_id, t.producer_id, str(t.state.value)) for ts in found.values() for t in ts]
+
+    def holders(self, topic: str, partition: int) -> Sequence[Holder]:
+        """Whose transactions are open in a partition, the oldest first."""
+        place = TopicPartition(topic, partition)
+        with _asked():
+            producers = self._admin.describe_producers([place])[place].active_producers
+        found = [Holder(p.producer_id, p.current_transaction_start_offset) for p in producers]
+        return sorted((h for h in found if h.offset >= 0), key=lambda h: h.offset)
+
+
+@contextmanager
+def desk(address: Address) -> Iterator[Desk]:
+    """Connect, as the settings say."""
+    with _asked():
+        admin = KafkaAdminClient(
+            bootstrap_servers=address.servers.split(","),
+            client_id="pakka",
+            request_timeout_ms=_ANSWER_MS,
+            bootstrap_timeout_ms=_ANSWER_MS,
+            **passed_on(address.settings),
+        )
+    try:
+        yield Desk(admin)
+    finally:
+        admin.close()
+
+
+def passed_on(settings: Mapping[str, str]) -> dict[str, Any]:
+    """How to get in, in the words of the other library."""
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "PLAIN")).upper()
+    strange = [n for n in settings if n.startswith(("sasl.", "ssl.", "enable.ssl.")) and n not in _KNOWN]
+    if "SASL" in settings.get("security.protocol", "").upper() and mechanism not in _MECHANISMS:
+        strange.append(f"sasl.mechanism={mechanism}")
+    if strange:
+        raise CannotAskError(f"it is asked with another client, which has nothing for `{strange[0]}` of `settings`")
+    found: dict[str, Any] = {_PASSED_ON[name]: value for name, value in settings.items() if name in _PASSED_ON}
+    for name in ("security_protocol", "sasl_mechanism"):
+        if name in found:
+            found[name] = str(found[name]).upper()
+    if settings.get("ssl.endpoint.identification.algorithm", "https") == "none":
+        found["ssl_check_hostname"] = False
+    return found
+
+
+_KNOWN = {*_PASSED_ON, "ssl.endpoint.identification.algorithm"}
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise CannotAskError(f"{type(error).__name__}: {words}" if words else type(error).__name__) from error
