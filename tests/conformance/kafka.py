@@ -7,21 +7,24 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
 from pakka import points
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
-from pakka.testing.contract import Cut
+from pakka.testing.contract import Cut, Golden
+from pakka.testing.contract.trial import Trial
 from tests.conformance.decode import loads, value_of
-from tests.conformance.harnesses import Spooling
+from tests.conformance.harnesses import GOLDEN, Spooling
 from tests.fixtures.kafka import END_TXN, Kafka, request_mark
 from tests.fixtures.proxy import Proxy
 
 SECRET = "s3cret/word"
 PARTITIONS = 3
+PAGE = "kafka.page"
+"""Beside the golden record: the page of the ledger that goes with it."""
 _NOWHERE = "127.0.0.1:1"
 _PATIENCE_S = 30
 
@@ -134,6 +137,24 @@ class KafkaHarness(Spooling):
 
     def restart(self):
         _kafka_topic.forget()
+
+    def put(self, golden: Golden) -> None:
+        """The spool's files, and the ledger's page: the newest one, whatever this release has just written."""
+        super().put(golden)
+        producer = Producer({"bootstrap.servers": self.ground.direct, "log_level": 2})
+        producer.produce(self.ledger, (GOLDEN / PAGE).read_bytes(), b"refunds.out")
+        assert producer.flush(_PATIENCE_S) == 0
+
+    def page(self) -> bytes:
+        """What the ledger holds of an epoch, as it is."""
+        with Trial(self) as trial:
+            trial.driver(1).deliver(3)
+            self.ground.await_markers(self.prefix)
+            return self.ground.read(self.ledger)[-1][1]
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.prefix}.ledger.refunds.out"
 
     @contextmanager
     def cut(self, *, is_done: bool) -> Iterator[Cut]:

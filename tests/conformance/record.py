@@ -5,17 +5,19 @@ One that is there is never written again: it stands for what users of that relea
 
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pakka.testing.contract import Golden, record
 from tests.conformance.harnesses import GOLDEN, HARNESSES, Shipped
+from tests.conformance.kafka import PAGE, Ground, KafkaHarness
 from tests.conformance.mysql import MysqlHarness, SpooledMysqlHarness
 from tests.conformance.on_server import OnServer
 from tests.conformance.postgres import PostgresHarness, SpooledPostgresHarness
 from tests.fixtures import mysql, postgres
+from tests.fixtures.kafka import relayed_kafka
 
 ON_SERVERS: dict[type[OnServer], Callable[[], AbstractContextManager[Any]]] = {
     PostgresHarness: lambda: postgres.running_server(postgres.need_binaries()),
@@ -33,6 +35,9 @@ def main() -> None:
         if is_missing(on_server):
             with running() as server:
                 write_with_script(on_server, server)
+    if is_missing(KafkaHarness):
+        with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
+            write_with_page(ground)
 
 
 def is_missing(harness: type[Shipped]) -> bool:
@@ -60,6 +65,15 @@ def write_with_script(harness: type[OnServer], on: Any) -> None:
     golden = write(Watched)
     script = Watched.script_of(golden, tables)
     (GOLDEN / f"{harness.name}.sql").write_text(script)
+
+
+def write_with_page(on: Ground) -> None:
+    class Grounded(KafkaHarness):
+        ground = on
+
+    write(Grounded)
+    with tempfile.TemporaryDirectory() as place:
+        (GOLDEN / PAGE).write_bytes(Grounded(Path(place)).page())
 
 
 if __name__ == "__main__":

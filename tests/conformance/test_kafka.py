@@ -104,7 +104,7 @@ def test_a_ledger_that_cannot_be_read_to_its_end_is_not_believed(applier, ground
         )
         stranger.init_transactions(30)
         stranger.begin_transaction()
-        stranger.produce(f"{trial.harness.prefix}.ledger.refunds.out", b"{}", b"stranger")
+        stranger.produce(trial.harness.ledger, b"{}", b"stranger")
         stranger.flush(30)
         records, batches = driver.prepare(0)
         driver.must_commit(0, records, "a commit behind a stranger's transaction", Kind.COMMITTED)

@@ -128,7 +128,7 @@ def test_a_sink_declares_what_the_docs_say_of_it(name, tmp_path):
     assert f"{guarantee.level}, {guarantee.way.value}" == PROMISES[name]
 
 
-@pytest.mark.parametrize("name", [*HARNESSES, *SCRIPTED])
+@pytest.mark.parametrize("name", [*HARNESSES, *SCRIPTED, "kafka"])
 def test_a_harness_has_a_golden_record_of_a_release(name):
     golden = Golden.read(GOLDEN / f"{name}.json")
     assert golden.version

@@ -118,6 +118,8 @@ class KafkaApplier(Applier):
         timeout_ms = self.sink.transaction_ms(self.book.cluster)
         producer, grievance = self.sink.open_producer(self.binding, self.id, timeout_ms)
         with told(self.binding, self.address, grievance, about=f"transactional id `{self.id}`"):
+            # Asked at once, the library mostly finds itself without a connection, and tries again half a second later.
+            producer.list_topics(self.book.name, ANSWER_S)
             producer.init_transactions(_INIT_S)
         page = self.book.read(is_settled=True)
         if page.fence > fence:
