@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pakka.cli.board import Board
-from pakka.model.event import Aborted, Committed, Delivered, Retried, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency
 
 
@@ -118,6 +118,12 @@ def test_a_part_that_is_asked_again_is_told_and_shown_until_it_has_answered(boar
 
 def test_an_aborted_epoch_is_left_to_the_error_that_ends_the_run(board):
     assert board.take(Aborted("refunds", 1, "a task failed", {})) is None
+
+
+def test_what_is_noticed_of_the_source_is_told_at_once(board):
+    notice = Noticed("refunds", "stalled", "source kafka: a transaction hangs", "abort it")
+    assert board.take(notice) == "refunds: source kafka: a transaction hangs (abort it)"
+    assert board.take(Noticed("refunds", "topics", "source kafka: news")) == "refunds: source kafka: news"
 
 
 def test_a_run_that_is_stopping_says_so(board):
