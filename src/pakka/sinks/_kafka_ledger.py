@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pakka.errors import SinkError, UnavailableError
-from pakka.kafka_error import told
+from pakka.kafka_error import RIGHTS, told
 from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, DriverError, Grievance, Topic
 
 if TYPE_CHECKING:
@@ -107,12 +107,20 @@ class LedgerTopic:
         self._is_there = True
 
     def _check(self, topic: Topic) -> None:
-        """A ledger that somebody else has made must keep its newest record for ever, and have one end."""
+        """A ledger that somebody else has made must keep its newest record for ever, have one end, and let us in."""
         if topic.partitions != (PARTITION,):
             raise SinkError(
                 f"{self.whose}: {self.address}: ledger topic `{self.name}` has {len(topic.partitions)} partitions, and must have 1; "
                 "nothing was changed",
                 hint="make it anew if it is empty, or name another prefix in `ledger`",
+            )
+        missing = {"READ", "WRITE"} - topic.operations if topic.operations else set()
+        if missing:
+            # An empty ledger need not be read, and the next start would be the first to fail.
+            raise SinkError(
+                f"{self.whose}: {self.address}: the user of `settings` lacks {' and '.join(sorted(missing))} on ledger topic "
+                f"`{self.name}`; nothing was changed",
+                hint=RIGHTS,
             )
         try:
             policy = self.cluster.topic_settings(self.name).get("cleanup.policy", "compact")

@@ -108,19 +108,15 @@ def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_pat
     ],
     ids=lambda given: f"{given[0]}-{given[1].name}-{given[2].name}" if isinstance(given, tuple) else given,
 )
-def test_a_right_that_is_missing_is_named_and_nothing_is_written(missing, told, sink, allow, guarded, tmp_path):
+def test_a_right_that_is_missing_is_named_at_the_start_and_nothing_is_written(
+    missing, told, sink, allow, guarded, tmp_path
+):
     allow(ENOUGH - {missing})
     with pytest.raises(PakkaError) as refused:
-        _two_drivers(sink, tmp_path)
+        Driver(sink, tmp_path)
     assert isinstance(refused.value, SinkError), refused.value
     assert f"--{told}" in refused.value.hint or "--cluster" in refused.value.hint, refused.value
     assert values(guarded[0], sink.topic) == []
-
-
-def _two_drivers(sink, place):
-    """A ledger that is empty need not be read. The second one's is not."""
-    Driver(sink, place).deliver(0, pa.record_batch({"id": pa.array([], pa.int64())}))
-    Driver(sink, place, fence=2).deliver(1, pa.record_batch({"id": [1]}))
 
 
 def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_path):
