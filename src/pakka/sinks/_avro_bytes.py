@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pakka.sinks._postgres_array import Ints, binary_of, is_valid_of, numbers_of
+from pakka.sinks._numpy import Ints, binary_of, is_valid_of, numbers_of, starts_of
 
 BINARY = pa.large_binary()
 
@@ -17,9 +17,7 @@ BINARY = pa.large_binary()
 def blocks(counts: pa.Array, items: pa.Array) -> pa.Array:
     """Lists as one block each: how many, the items, and 0 for no more. An empty one is that 0 alone."""
     lengths = numbers_of(counts).astype(np.int64)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), items)
+    lists = pa.LargeListArray.from_arrays(pa.array(starts_of(lengths)), items)
     ends = binary_of(b"\0" * int((lengths > 0).sum()), (lengths > 0).astype(np.int64), np.ones(len(lengths), np.bool_))
     return joined(ints(counts), pc.binary_join(lists, pa.scalar(b"", BINARY)), ends)
 

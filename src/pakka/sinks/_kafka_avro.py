@@ -22,7 +22,7 @@ import pyarrow.types as pt
 from fastavro.schema import SchemaParseException
 
 from pakka.sinks import _avro_bytes as avro
-from pakka.sinks._postgres_array import numbers_of
+from pakka.sinks._numpy import numbers_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}

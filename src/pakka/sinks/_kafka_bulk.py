@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 
-from pakka.sinks._postgres_array import is_valid_of
+from pakka.sinks._numpy import is_valid_of
 
 _KNOWN = ("2.15.", "2.16.")
 """Versions of confluent-kafka in which the library's handle is the first thing behind the head of a producer's object."""

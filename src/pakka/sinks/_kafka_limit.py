@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pakka.errors import SchemaError
 from pakka.model.id import Binding
-from pakka.sinks._postgres_array import is_valid_of, numbers_of
+from pakka.sinks._numpy import Ints, is_valid_of, numbers_of, starts_of
 
 OVERHEAD_BYTES = 97
 """What a record takes on its way beside its own bytes: 61 for the batch in which it may stand alone, and at most 36 for its
@@ -22,8 +22,6 @@ lengths, its time and its offset. librdkafka counts the 36 before it takes a rec
 _HEADER_BYTES = 10
 """At most that for the two lengths of a header."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-Ints = npt.NDArray[np.int64]
 
 
 class Limits(NamedTuple):
@@ -180,9 +178,7 @@ def lengths_of(array: pa.Array) -> Ints:
 def _header_bytes(lists: pa.Array) -> Ints:
     entries = pc.list_flatten(lists)
     sizes = lengths_of(entries.field("key")) + lengths_of(entries.field("value")) + _HEADER_BYTES
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    counts = np.cumsum(filled(pc.list_value_length(lists)))
-    sums: Ints = np.diff(ends[np.concatenate([np.zeros(1, np.int64), counts])])
+    sums: Ints = np.diff(starts_of(sizes)[starts_of(filled(pc.list_value_length(lists)))])
     return sums
 
 

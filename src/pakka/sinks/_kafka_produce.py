@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pakka.sinks._kafka_bulk import Bulk, records_of
-from pakka.sinks._postgres_array import numbers_of
+from pakka.sinks._numpy import numbers_of
 
 SETTINGS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+from pakka.sinks._numpy import Bytes, Ints, binary_of, bytes_of, is_valid_of, numbers_of, starts_of
 
 _EPOCH_DAYS = 10_957
 """PostgreSQL counts from 2000-01-01, Arrow from 1970-01-01."""
@@ -48,11 +47,11 @@ def array_wire(is_valid: npt.NDArray[np.bool_], lengths: Ints, values: pa.Array,
     # The number of dimensions, whether there are nulls, the type; then, unless it is empty, the length and the first index.
     heads = np.where(lengths > 0, 20, 12)
     row_of = np.repeat(np.arange(len(lengths)), lengths)
-    first_of = _starts(lengths)[:-1]
-    places_in_body = _starts(sizes + 4)
+    first_of = starts_of(lengths)[:-1]
+    places_in_body = starts_of(sizes + 4)
     bodies = places_in_body[first_of + lengths] - places_in_body[first_of]
     totals = np.where(is_valid, heads + bodies, 0)
-    offsets = _starts(totals)
+    offsets = starts_of(totals)
     out = np.zeros(int(offsets[-1]), np.uint8)
     starts = offsets[:-1]
 
@@ -68,7 +67,7 @@ def array_wire(is_valid: npt.NDArray[np.bool_], lengths: Ints, values: pa.Array,
 
     places = starts[row_of] + 20 + places_in_body[:-1] - places_in_body[first_of][row_of]
     _put(out, places, np.where(is_there, sizes, -1))
-    out[np.repeat(places + 4 - _starts(sizes)[:-1], sizes) + np.arange(len(payload))] = payload
+    out[np.repeat(places + 4 - starts_of(sizes)[:-1], sizes) + np.arange(len(payload))] = payload
     return binary_of(out, totals, is_valid)
 
 
@@ -90,13 +89,6 @@ def numeric_wire(value: Decimal) -> bytes:
         groups.pop(0)
     head = (len(groups), weight, _NEGATIVE if sign and groups else 0, scale)
     return struct.pack(f">hhHH{len(groups)}h", *head, *reversed(groups))
-
-
-def _starts(sizes: Ints) -> Ints:
-    """Where each part begins if they lie behind each other, and where the last one ends."""
-    starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    return starts
 
 
 def _put(out: Bytes, places: Ints, numbers: npt.NDArray[Any]) -> None:
@@ -123,32 +115,3 @@ def _payload(values: pa.Array) -> tuple[Bytes, Ints, npt.NDArray[np.bool_]]:
         payload = np.concatenate([payload.reshape(-1, 8), np.zeros((len(values), 8), np.uint8)], axis=1).reshape(-1)
     sizes[is_there] = len(payload) // max(1, len(values))
     return payload, sizes, is_there
-
-
-def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
-    """A column of numbers without nulls, for numpy. Arrow's own way there imports pandas, for half a second in every worker."""
-    kind = np.dtype({"float": "f4", "double": "f8"}.get(str(array.type), str(array.type)))
-    if not len(array):
-        return np.empty(0, kind)
-    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
-
-
-def is_valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
-    return numbers_of(array.is_valid().cast(pa.uint8())).view(np.bool_)
-
-
-def binary_of(data: bytes | Bytes, sizes: Ints, is_there: npt.NDArray[np.bool_]) -> pa.Array:
-    """A column of binary values from their bytes behind each other, the other way round of `bytes_of`."""
-    bitmap = pa.py_buffer(np.packbits(is_there, bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(_starts(sizes)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
-
-
-def bytes_of(array: pa.Array) -> Bytes:
-    """The bytes of a column of text or binary, all values behind each other."""
-    is_large = pt.is_large_string(array.type) or pt.is_large_binary(array.type)
-    _, offsets, data = array.buffers()
-    if data is None or not len(array):
-        return np.empty(0, np.uint8)
-    ends = np.frombuffer(offsets, np.int64 if is_large else np.int32)
-    return np.frombuffer(data, np.uint8)[ends[array.offset] : ends[array.offset + len(array)]]

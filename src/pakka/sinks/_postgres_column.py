@@ -20,7 +20,7 @@ from pakka.errors import BugError, ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.postgres_line import ask_at_once
 from pakka.sinks._columns import Place
-from pakka.sinks._postgres_array import Ints, is_valid_of, numbers_of
+from pakka.sinks._numpy import Ints, is_valid_of, numbers_of
 from pakka.sinks._postgres_page import PAGE_BYTES, PageRoom
 from pakka.sinks._postgres_type import Cast, PgType, cast_of, declared_type
 from pakka.sinks._spool import no_rows

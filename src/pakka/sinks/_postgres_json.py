@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pakka.sinks._postgres_array import Ints, bytes_of, is_valid_of, numbers_of
+from pakka.sinks._numpy import Ints, bytes_of, is_valid_of, numbers_of
 
 DAY_FIRST, DAY_LAST = -719162, 2932896
 """0001-01-01 and 9999-12-31 as days: what fits into four digits, so that text sorts as time does."""

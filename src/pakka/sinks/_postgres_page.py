@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pakka.sinks._postgres_array import Ints, is_valid_of, numbers_of
+from pakka.sinks._numpy import Ints, is_valid_of, numbers_of
 from pakka.sinks._postgres_type import PgType
 
 PAGE_BYTES = 8160

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pakka.sinks._postgres_array import array_wire, binary_of, bytes_of, is_valid_of, numbers_of, numeric_wire
+from pakka.sinks._numpy import binary_of, bytes_of, is_valid_of, numbers_of
+from pakka.sinks._postgres_array import array_wire, numeric_wire
 from pakka.sinks._postgres_json import check_json, check_text, is_in_json, is_list, json_text, short, unnest
 
 Cast = Callable[[pa.Array], pa.Array]
