@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 BITS = 48
@@ -20,6 +21,7 @@ BUCKETS = 1024
 """Enough for ages that no 64-bit number of microseconds exceeds."""
 
 
+@cache
 def edge_s(bucket: int) -> float:
     """The youngest age in a bucket."""
     if bucket == 0:

@@ -119,16 +119,16 @@ class Figures:
     def read(self) -> list[Reading]:
         """All figures at this moment. Labels come without the pipeline, which is the same for all of them."""
         with self._lock:
-            self._values[c.COMMIT_QUANTILE] = self._commit_quantiles()
-            self._values[c.LATENCY_QUANTILE] = self._latency_quantiles()
-            return [
-                Reading(
-                    metric,
-                    dict(self._values[metric]),
-                    {at: Spread(list(s.counts), s.total) for at, s in self._spreads[metric].items()},
-                )
-                for metric in c.METRICS
-            ]
+            values = {metric: dict(by_labels) for metric, by_labels in self._values.items()}
+            spreads = {
+                metric: {at: Spread(list(s.counts), s.total) for at, s in by_labels.items()}
+                for metric, by_labels in self._spreads.items()
+            }
+            commits, latencies = list(self._commits), list(self._latencies)
+        # Sorting takes its time, and an epoch that has something to tell must not wait for it.
+        values[c.COMMIT_QUANTILE] = _commit_quantiles(commits)
+        values[c.LATENCY_QUANTILE] = _latency_quantiles(latencies)
+        return [Reading(metric, values[metric], spreads[metric]) for metric in c.METRICS]
 
     def _started(self, event: Started) -> None:
         self._state(State.RUNNING)
@@ -190,13 +190,15 @@ class Figures:
         spread.counts[bisect_left(metric.buckets, seconds)] += times
         spread.total += seconds * times
 
-    def _commit_quantiles(self) -> dict[Labels, float]:
-        ordered = sorted(self._commits)
-        places = {q: max(0, math.ceil(len(ordered) * q) - 1) for q in QUANTILES}
-        return {(str(q),): ordered[place] for q, place in places.items()} if ordered else {}
 
-    def _latency_quantiles(self) -> dict[Labels, float]:
-        if not self._latencies:
-            return {}
-        found = quantiles(list(self._latencies), QUANTILES)
-        return {(str(q),): seconds for q, seconds in zip(QUANTILES, found, strict=True)}
+def _commit_quantiles(commits: list[float]) -> dict[Labels, float]:
+    ordered = sorted(commits)
+    places = {q: max(0, math.ceil(len(ordered) * q) - 1) for q in QUANTILES}
+    return {(str(q),): ordered[place] for q, place in places.items()} if ordered else {}
+
+
+def _latency_quantiles(latencies: list[Latency]) -> dict[Labels, float]:
+    if not latencies:
+        return {}
+    found = quantiles(latencies, QUANTILES)
+    return {(str(q),): seconds for q, seconds in zip(QUANTILES, found, strict=True)}
