@@ -41,13 +41,19 @@ _SHAPES: dict[Loc, type[BaseModel]] = {
     ("quality", 0, "one_of"): OneOf,
 }
 _TEXT_CHARS_MAX = 60
+# How pydantic calls the forms of an option that may have several.
+_FORM = re.compile(r"(str|int|float|bool)$|(tuple|list|dict)\[")
 
 
 def report(document: Document, error: ValidationError, prefix: Loc = ()) -> None:
     """Report everything pydantic found, each at its place in the file."""
+    choices: dict[Loc, list[str]] = {}
     for found in error.errors(include_url=False, include_input=False):
-        loc: Loc = (*prefix, *found["loc"])
+        loc, is_choice = _place(document, (*prefix, *found["loc"]))
         kind, context = found["type"], found.get("ctx", {})
+        if is_choice and kind in _EXPECTED:
+            choices.setdefault(loc, []).append(_EXPECTED[kind])
+            continue
         if kind == "missing":
             _report_missing(document, loc)
         elif kind == "extra_forbidden":
@@ -59,6 +65,11 @@ def report(document: Document, error: ValidationError, prefix: Loc = ()) -> None
             document.report(loc, f"expected {_either(names)}, got {_shown(value)}", advice)
         else:
             _report_wrong(document, loc, kind, context, found["msg"])
+    for loc, expected in choices.items():
+        # Where one of the forms fits, only what does not fit inside it is told.
+        if not any(len(other) > len(loc) and other[: len(loc)] == loc for other in choices):
+            words = " or ".join(dict.fromkeys(expected))
+            document.report(loc, f"expected {words}, got {_shown(_at(document, loc))}")
 
 
 def report_unknown(document: Document, loc: Loc, known: Collection[str]) -> None:
@@ -70,6 +81,23 @@ def near(name: str, known: Collection[str]) -> str:
     """The nearest right name, if there is one near."""
     found = nearest(name, known)
     return found if found.startswith("did you mean") else ""
+
+
+def _place(document: Document, loc: Loc) -> tuple[Loc, bool]:
+    """The place of a mistake in the file, and whether it is one of several forms that an option may have: pydantic tries every
+    form, and names it in the place as if it were a field.
+    """
+    value: Any = document.data
+    place: list[str | int] = []
+    is_choice = False
+    for step in loc:
+        is_there = step in value if isinstance(value, dict) else isinstance(value, list) and isinstance(step, int)
+        if not is_there and isinstance(step, str) and _FORM.match(step):
+            is_choice = True
+            continue
+        place.append(step)
+        value = value[step] if is_there else None
+    return tuple(place), is_choice
 
 
 def _report_missing(document: Document, loc: Loc) -> None:

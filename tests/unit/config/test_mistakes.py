@@ -9,7 +9,27 @@ from tests.unit.config.files import PLAIN, mistakes
 NO_SOURCE = "pipeline: refunds\nsinks:\n  refunds: {memory: }\n"
 
 # Each: a file, and all that is said of it.
+KAFKA = """\
+pipeline: refunds
+source: {kafka: {servers: "h:1", schema: id INT, topics: t}}
+sinks: {out: {memory: {space: out}}}
+"""
+
 SAID = {
+    "an option of several forms that has none of them": (
+        KAFKA.replace("topics: t", "topics: 5"),
+        """\
+refunds.yaml:2:58: source.kafka.topics: expected text or a list, got 5
+  2 | source: {kafka: {servers: "h:1", schema: id INT, topics: 5}}
+    |                                                          ^""",
+    ),
+    "an option of several forms, one of which nearly fits": (
+        KAFKA.replace("topics: t", "topics: t, start: {t: 5}"),
+        """\
+refunds.yaml:2:72: source.kafka.start.t: expected a mapping, got 5
+  2 | source: {kafka: {servers: "h:1", schema: id INT, topics: t, start: {t: 5}}}
+    |                                                                        ^""",
+    ),
     "a misspelt field": (
         PLAIN + "slot: 4\n",
         """\
