@@ -132,7 +132,6 @@ def test_a_round_of_probes_takes_one_connection_and_the_next_round_another(url):
         ("sync_binlog", None, 100, "100", BREAKS),
         ("sql_mode", None, "NO_ENGINE_SUBSTITUTION", "NO_ENGINE_SUBSTITUTION", WARNS),
         ("sql_mode", None, "", "empty", WARNS),
-        ("local_infile", None, 0, "OFF", WARNS),
         ("read only", "read_only", 1, "read_only", BREAKS),
     ],
 )
@@ -144,6 +143,15 @@ def test_a_setting_that_weakens_is_found_while_the_server_runs(lax_server, url, 
             do(url, fix)
             assert weak(url) == {}
     assert weak(url) == {}
+
+
+def test_load_data_switched_off_slows_down_mysql_and_not_mariadb(lax_server, url, monkeypatch):
+    with changed(lax_server, local_infile=0):
+        assert weak(url) == {}
+        monkeypatch.setattr(Version, "parse", lambda text: Version(False, (8, 0, 36), text))
+        assert weak(url)["local_infile"] == ("OFF", WARNS)
+        do(url, found(url)["local_infile"].fix)
+        assert "local_infile" not in weak(url)
 
 
 def test_flushing_more_than_is_needed_is_fine(lax_server, url):

@@ -1,4 +1,4 @@
-"""The values of an Arrow column as the text that a MySQL column takes and keeps exactly, or a ValueError.
+"""The values of an Arrow column as what a MySQL column takes and keeps exactly, or a ValueError.
 
 `LOAD DATA LOCAL` turns every error into a warning and stores what comes nearest: a number out of range becomes the end of
 the range, a long text is cut, a null in a NOT NULL column becomes 0. So what a column cannot hold is found here, a column
@@ -22,7 +22,7 @@ from pakka.sinks._mysql_column import Column
 from pakka.sinks._sqlite_column import encode_nested, is_in_json
 
 Encode = Callable[[pa.Array], pa.Array]
-"""From the values of a column to text, or bytes; null stays null."""
+"""From the values of a column to text, bytes, integers or moments in UTC; null stays null."""
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
@@ -75,7 +75,7 @@ def _encode_integer(column: Column, array: pa.Array) -> pa.Array:
         if column.is_unsigned:
             most = (1 << bits) - 1
     _check_range(array, 0 if column.is_unsigned else least, most, column)
-    return array.cast(pa.string())
+    return array
 
 
 def _check_range(array: pa.Array, least: int, most: int, column: Column) -> None:
@@ -222,8 +222,7 @@ def _encode_moment(column: Column, array: pa.Array) -> pa.Array:
         raise ValueError(f"a moment outside of what {column.declared} can hold")
     _check_fraction(ticks, per, column)
     # Through the bare number: Arrow's own way would need a time zone database on every machine.
-    micros = ticks.cast(pa.timestamp(unit)).cast(pa.timestamp("us"))
-    return micros.cast(pa.string())
+    return ticks.cast(pa.timestamp(unit)).cast(pa.timestamp("us"))
 
 
 def _encode_time(column: Column, array: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from pakka.errors import SchemaError
 from pakka.model.id import nearest
@@ -19,7 +20,7 @@ OPERATIONS = ("insert", "update", "delete")
 
 
 class Fit:
-    """Turns batches of rows into batches of text, a column of the table each, or refuses them, naming the column.
+    """Turns batches of rows into what a column of the table each takes, or refuses them, naming the column.
 
     `operation` is the column of the rows that is not stored and says what to do with each; it comes last. A row that deletes
     may have nulls wherever it likes, but for its key.
@@ -75,7 +76,7 @@ class Fit:
         return encoded
 
     def _check_size(self, name: str, encoded: pa.Array) -> None:
-        if encoded.nbytes > self.value_bytes_max:
+        if encoded.nbytes > self.value_bytes_max and not pt.is_primitive(encoded.type):
             longest = pc.max(pc.binary_length(encoded)).as_py() or 0
             if longest > self.value_bytes_max:
                 raise self._refuse(

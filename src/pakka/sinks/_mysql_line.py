@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import pyarrow as pa
 import pymysql
 import pymysql.connections
 from pymysql.constants import CLIENT, COMMAND
@@ -35,6 +36,9 @@ BULK_ANSWER_S = 600.0
 _CONNECT_S = 10
 _LOCK_WAIT_S = 10
 _PACKET_BYTES = 1 << 20
+_TAKES_BULK = 1 << 2
+_BULK_EXECUTE = 0xFA
+_WITH_TYPES = 128
 _STREAM = "pakka"
 """What the server has to ask for; not the name of any file."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
@@ -94,9 +98,29 @@ class Address:
 
 
 class _Connection(pymysql.connections.Connection):  # type: ignore[misc]
-    """The library's, but for one thing: where no certificate is to be checked, it reads those of all authorities in the world
-    for every connection, which takes longer than all the rest of it.
+    """The library's, but for two things. Where no certificate is to be checked, it reads those of all authorities in the world
+    for every connection, which takes longer than all the rest of it. And it greets MariaDB as if it were MySQL, and then may
+    not send many rows of parameters at once.
     """
+
+    _is_greeting = False
+
+    @property
+    def is_mariadb(self) -> bool:
+        """By what answers here: a pooler that speaks for a server cannot do all that the server can."""
+        return "mariadb" in self.server_version.lower()
+
+    def _request_authentication(self) -> None:
+        if self.is_mariadb:
+            self.client_flag &= ~CLIENT.LONG_PASSWORD  # which only a client of MySQL has
+            self._is_greeting = True
+        super()._request_authentication()
+        self._is_greeting = False
+
+    def write_packet(self, payload: bytes) -> None:
+        if self._is_greeting and payload[9:32] == bytes(23):
+            payload = payload[:28] + struct.pack("<I", _TAKES_BULK) + payload[32:]
+        super().write_packet(payload)
 
     def _create_ssl_ctx(self, options: dict[str, Any]) -> ssl.SSLContext:
         made: ssl.SSLContext = super()._create_ssl_ctx(options) if options else _unchecked()
@@ -194,8 +218,40 @@ class Line:
                 for at in range(0, len(chunk), _PACKET_BYTES):
                     self._send(chunk[at : at + _PACKET_BYTES])
             self._send(memoryview(b""))
-            done = OKPacketWrapper(self._db._read_packet())
-            return Done(done.affected_rows, done.warning_count)
+            return self._done()
+
+    @property
+    def takes_bulk(self) -> bool:
+        return bool(self._db.is_mariadb)
+
+    def bulk(self, statement: str, types: bytes, chunks: Iterable[pa.Buffer]) -> Done:
+        """A statement, for each row of parameters in these chunks. While the server is at one of them the next is made."""
+        with self._guarded():
+            self._db._execute_command(COMMAND.COM_STMT_PREPARE, statement)
+            head = self._number_of_prepared() + struct.pack("<H", _WITH_TYPES) + types
+            answers: list[Done] = []
+            is_sent = False
+            for chunk in chunks:
+                if is_sent:
+                    answers.append(self._done())
+                self._db._execute_command(_BULK_EXECUTE, head + chunk.to_pybytes())
+                is_sent = True
+            if is_sent:
+                answers.append(self._done())
+            self._db._execute_command(COMMAND.COM_STMT_CLOSE, head[:4])
+            return Done(sum(done.rows for done in answers), sum(done.warnings for done in answers))
+
+    def _number_of_prepared(self) -> bytes:
+        """What the server calls the statement that it has prepared. Of its parameters it says nothing that is not known."""
+        told = self._db._read_packet().get_all_data()
+        (parameters,) = struct.unpack("<H", told[7:9])
+        for _ in range(parameters + 1 if parameters else 0):
+            self._db._read_packet()
+        return bytes(told[1:5])
+
+    def _done(self) -> Done:
+        done = OKPacketWrapper(self._db._read_packet())
+        return Done(done.affected_rows, done.warning_count)
 
     def close(self) -> None:
         """Twice is harmless."""

@@ -1,4 +1,5 @@
-"""Rows into a MySQL table at full speed: LOAD DATA from memory where the server allows it, else INSERT with many rows.
+"""Rows into a MySQL table at full speed: many rows of parameters at once where MariaDB answers, else LOAD DATA from memory
+where the server allows it, else INSERT with many rows.
 
 The lines of a whole batch are made by one Arrow kernel, and what it makes stands in memory as the server wants to read it, so
 that not a byte is copied on the way to the socket.
@@ -7,7 +8,7 @@ that not a byte is copied on the way to the socket.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,16 @@ import pyarrow.types as pt
 
 from pakka.errors import PakkaError, SchemaError, SinkError
 from pakka.sinks._columns import Place
+from pakka.sinks._mysql_bulk import bulk_rows, bulk_types
 from pakka.sinks._mysql_column import quoted
 from pakka.sinks._mysql_line import Done, DriverError, Line, code_of, text_of
 
 _FLUSH_BYTES = 8 << 20
 """How much is sent by one LOAD DATA. Memory for it is held once; the answer to it is waited for once."""
+_BULK_BYTES = 4 << 20
 _INSERT_BYTES = 1 << 20
-_NOT_ALLOWED = frozenset({1148, 3948, 4166})
-"""Numbers under which servers say that LOAD DATA LOCAL is switched off."""
+_NOT_ALLOWED = frozenset({1047, 1148, 1295, 3948, 4166})
+"""Numbers under which servers say that LOAD DATA LOCAL is switched off, or that they do not know what was sent."""
 _CONSTRAINTS = frozenset({1048, 1062, 1216, 1217, 1451, 1452, 1586, 1859, 3819, 4025})
 _OF_A_ROW = _CONSTRAINTS | {1264, 1265, 1292, 1300, 1366, 1406, 1644}
 """What the server says of one row and not of the statement; 1644 is what a trigger says."""
@@ -33,6 +36,9 @@ _SHOWN, _SHOWN_LENGTH = 8, 40
 _LOAD_ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\0", b"\\0"))
 _INSERT_ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"), (b"\0", b"\\0"))
 _BYTES = pa.large_binary()
+_VALUE_BYTES = 13
+"""The most that a value of fixed size takes, and more than a length does."""
+Send = Callable[[Sequence[pa.RecordBatch]], Done]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,9 @@ class Loader:
         self.line = line
         self.takes_files = server.takes_files
         self.insert_bytes = min(_INSERT_BYTES, server.packet_bytes // 2)
+        self.packet_bytes = min(_BULK_BYTES, server.packet_bytes // 2)
         self.into = into
+        self._refused: set[Send] = set()
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
 
@@ -72,36 +80,53 @@ class Loader:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send what waits, in the best way that the server allows."""
         batches, self._waiting, self._bytes = self._waiting, [], 0
-        if not batches:
-            return
-        if self.takes_files:
+        for send in self._ways(batches):
             try:
-                self._send_file(batches)
+                self._send(send, batches)
                 return
             except DriverError as error:
                 if code_of(error) not in _NOT_ALLOWED:
                     raise
-                self.takes_files = False
+                self._refused.add(send)
         for batch in batches:
             self._insert(batch)
 
-    def _send_file(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def _ways(self, batches: Sequence[pa.RecordBatch]) -> list[Send]:
+        ways: list[Send] = []
+        if self.line.takes_bulk and all(_row_bytes_max(batch) <= self.packet_bytes for batch in batches):
+            ways.append(self._bulk)
+        if self.takes_files:
+            ways.append(self._load)
+        return [way for way in ways if batches and way not in self._refused]
+
+    def _send(self, send: Send, batches: Sequence[pa.RecordBatch]) -> None:
         """LOAD DATA LOCAL makes a warning of every error and goes on: what it warns of is not what was sent."""
         self.line.do(f"SAVEPOINT {_BEFORE}")
-        done, sent = self._load(batches), sum(b.num_rows for b in batches)
-        if done.rows == sent and not done.warnings:
-            return
-        found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+        sent, taken = sum(b.num_rows for b in batches), 0
+        try:
+            done = send(batches)
+            if done.rows == sent and not done.warnings:
+                return
+            taken, found = done.rows, [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+        except DriverError as error:
+            if code_of(error) not in _OF_A_ROW:
+                raise
+            found = [(code_of(error), text_of(error))]
         self.line.do(f"ROLLBACK TO SAVEPOINT {_BEFORE}")
         # An INSERT of the same rows stops at the first one that is wrong, so that it can be shown.
         for batch in batches:
             self._insert(batch)
         told = "; ".join(text for _, text in found) or "the server does not say why"
-        raise trouble(
-            self.place, {code for code, _ in found}, f"{sent} rows were sent and {done.rows} were taken: {told}"
-        )
+        raise trouble(self.place, {code for code, _ in found}, f"{sent} rows were sent and {taken} were taken: {told}")
+
+    def _bulk(self, batches: Sequence[pa.RecordBatch]) -> Done:
+        schema = batches[0].schema
+        marks = ", ".join("?" * len(schema))
+        statement = f"INSERT INTO {self.into} ({', '.join(map(quoted, schema.names))}) VALUES ({marks})"
+        packets = (content(part) for b in batches for part in _parts(bulk_rows(b), self.packet_bytes))
+        return self.line.bulk(statement, bulk_types(schema), packets)
 
     def _load(self, batches: Sequence[pa.RecordBatch]) -> Done:
         # Everything comes in UTF-8. MySQL reads bytes as such too, and refuses those that are none, so they come as digits.
@@ -115,14 +140,10 @@ class Loader:
 
     def _insert(self, batch: pa.RecordBatch) -> None:
         """As many rows a statement as fit; a statement has to fit into one packet of the server."""
-        rows = insert_rows(batch)
         at = 0
-        while at < len(rows):
-            size = len(rows) - at
-            while size > 1 and content(rows.slice(at, size)).size > self.insert_bytes:
-                size = max(1, size // 2)
-            self._insert_part(batch.slice(at, size), rows.slice(at, size))
-            at += size
+        for part in _parts(insert_rows(batch), self.insert_bytes):
+            self._insert_part(batch.slice(at, len(part)), part)
+            at += len(part)
 
     def _insert_part(self, batch: pa.RecordBatch, rows: pa.Array) -> None:
         """One statement. If it fails, halves of it, until the row is found that it fails for."""
@@ -193,6 +214,25 @@ def insert_rows(batch: pa.RecordBatch) -> pa.Array:
     )
 
 
+def _parts(rows: pa.Array, bytes_max: int) -> Iterator[pa.Array]:
+    """As many rows at once as fit, and at least one."""
+    at = 0
+    while at < len(rows):
+        size = len(rows) - at
+        while size > 1 and content(rows.slice(at, size)).size > bytes_max:
+            size = max(1, size // 2)
+        yield rows.slice(at, size)
+        at += size
+
+
+def _row_bytes_max(batch: pa.RecordBatch) -> int:
+    """The most that a row can take, or a little more; of a small batch, all of it."""
+    if batch.nbytes <= _INSERT_BYTES:
+        return int(batch.nbytes)
+    longest = (pc.max(pc.binary_length(c)).as_py() or 0 for c in batch.columns if not pt.is_primitive(c.type))
+    return int(sum(longest)) + _VALUE_BYTES * int(batch.num_columns)
+
+
 def content(lines: pa.Array) -> pa.Buffer:
     """The lines as they stand in memory, one after another, and nothing that belongs to other slices."""
     _, offsets, data = lines.buffers()
@@ -207,6 +247,8 @@ def _escaped(column: pa.Array, escapes: Sequence[tuple[bytes, bytes]]) -> pa.Arr
     """One look at the bytes spares most columns all of it. Values that are bytes become hexadecimal digits."""
     if _is_bytes(column.type):
         return _digits(column.cast(_BYTES))
+    if pt.is_primitive(column.type):
+        return column.cast(pa.large_string()).cast(_BYTES)
     column = column.cast(_BYTES)
     raw = content(column).to_pybytes()
     for mark, escape in escapes:

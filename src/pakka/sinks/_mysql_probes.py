@@ -202,6 +202,8 @@ def _local_infile(facts: Facts) -> Finding:
     value = facts.settings.get("local_infile", "OFF")
     if value in ("ON", "1"):
         return Finding("local_infile", FINE, value, "rows are streamed to the server by LOAD DATA")
+    if facts.version.is_mariadb:
+        return Finding("local_infile", FINE, value, "MariaDB takes rows as parameters, and needs no LOAD DATA for it")
     why = "the server takes no LOAD DATA LOCAL, so rows go by INSERT: the same guarantee, and slower"
     return Finding("local_infile", WARNS, value, why, "SET GLOBAL local_infile = ON")
 

@@ -14,9 +14,11 @@ pytestmark = pytest.mark.mysql
 UTC = dt.UTC
 
 
-@pytest.fixture(params=["LOAD DATA", "INSERT"])
+@pytest.fixture(params=["parameters", "LOAD DATA", "INSERT"])
 def site(request, mysql_url, tmp_path, monkeypatch):
-    """Both ways of sending rows, to a table that a user has made."""
+    """All ways of sending rows, to a table that a user has made."""
+    if request.param != "parameters":
+        monkeypatch.setattr("pakka.sinks._mysql_line.Line.takes_bulk", False)
     if request.param == "INSERT":
         monkeypatch.setattr("pakka.sinks._mysql_load._NOT_ALLOWED", frozenset({1064}))
         monkeypatch.setattr("pakka.sinks._mysql_load.Loader._load", _not_allowed)
@@ -303,3 +305,31 @@ def test_a_broken_constraint_fails_the_slot_and_is_named_with_a_row_that_breaks_
     assert "dead letters" in refused.value.hint
     assert site.ask("SELECT * FROM refund") == []
     assert site.prepared_branches() == []
+
+
+def test_texts_and_bytes_of_all_lengths_arrive_with_nulls_between_them(site):
+    sizes = [0, 1, 250, 251, 252, 65_535, 65_536]
+    texts = [value for size in sizes for value in ("x" * size, None)]
+    site.ask("CREATE TABLE refund (n int, v longtext, w longblob) ENGINE=InnoDB")
+    site.deliver(0, rows(n=range(len(texts)), v=texts, w=[t and t.encode() for t in texts]))
+    assert site.ask("SELECT v, w FROM refund ORDER BY n") == [(t, None if t is None else t.encode()) for t in texts]
+
+
+def test_rows_that_fill_many_packets_and_one_that_fills_more_than_one_arrive_once(site, monkeypatch):
+    monkeypatch.setattr("pakka.sinks._mysql_load._BULK_BYTES", 1000)
+    monkeypatch.setattr("pakka.sinks._mysql_load._INSERT_BYTES", 1000)
+    site.ask("CREATE TABLE refund (n int, v text) ENGINE=InnoDB")
+    short, long = range(500), range(500, 502)
+    site.deliver(0, rows(n=short, v=["x"] * len(short)))
+    site.deliver(1, rows(n=long, v=["y" * 5000] * len(long)))
+    assert site.ask("SELECT n, length(v) FROM refund ORDER BY n") == [
+        *((n, 1) for n in short),
+        *((n, 5000) for n in long),
+    ]
+
+
+def test_a_server_that_has_not_agreed_to_parameters_by_the_packet_gets_a_file(site, monkeypatch):
+    monkeypatch.setattr("pakka.sinks._mysql_line._TAKES_BULK", 0)
+    site.ask("CREATE TABLE refund (n int) ENGINE=InnoDB")
+    site.deliver(0, rows(n=[1, 2]))
+    assert site.ask("SELECT n FROM refund ORDER BY n") == [(1,), (2,)]

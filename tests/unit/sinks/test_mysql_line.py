@@ -76,7 +76,8 @@ def test_a_server_that_asks_for_a_file_of_this_machine_gets_nothing(mysql_server
         assert rogue.got == b""
 
 
-def test_a_writer_tells_of_such_a_server(mysql_server, mysql_url, tmp_path):
+def test_a_writer_tells_of_such_a_server(mysql_server, mysql_url, tmp_path, monkeypatch):
+    monkeypatch.setattr(Line, "takes_bulk", False)
     Site.of(mysql_url, tmp_path, way="prepared").driver().close()
     with closing(Rogue(mysql_server.port, b"LOAD DATA")) as rogue:
         site = Site.of(mysql_server.url(database_of(mysql_url), rogue.port), tmp_path, way="prepared")
