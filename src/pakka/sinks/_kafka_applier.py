@@ -146,7 +146,6 @@ class KafkaApplier(Applier):
             session.producer.commit_transaction(_COMMIT_S)
         except DriverError as error:
             if _is_refused(error):
-                self._session = session
                 self._abort(session)
                 raise self._failed(session, error, began) from None
             raise UnknownOutcomeError(
@@ -224,11 +223,15 @@ class KafkaApplier(Applier):
         )
 
     def _abort(self, session: _Session) -> None:
-        """Undo what was sent, so that nobody has to wait for it. What cannot be undone now, the next who asks for the id undoes."""
+        """Undo what was sent, so that nobody has to wait for it. What cannot be undone now, the next who asks for the id undoes.
+
+        The producer goes too: after an abort librdkafka 2.16 counts the next records so that the brokers refuse them.
+        """
+        self._drop()
         try:
             session.producer.abort_transaction(_ABORT_S)
         except DriverError:
-            self._drop()
+            return
 
     def _drop(self) -> None:
         # Not closed: that would abort what may be about to be committed.
