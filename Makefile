@@ -52,7 +52,7 @@ kafka: setup-kafka ## run a Kafka broker to try things on, until Ctrl-C; ARGS="-
 	@$(PY) tools/kafka/broker.py $(ARGS)
 
 .PHONY: test
-test: setup setup-postgres setup-mariadb setup-model setup-archive check ## run the checks and every test
+test: setup setup-postgres setup-mariadb setup-kafka setup-model setup-archive check ## run the checks and every test
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
@@ -68,7 +68,7 @@ format: setup ## rewrite the code as the checks want it
 	$(BIN)/ruff check --fix .
 
 .PHONY: certify
-certify: setup setup-postgres setup-mariadb ## run the long fault-injection suite that makes the guarantee matrix
+certify: setup setup-postgres setup-mariadb setup-kafka ## run the long fault-injection suite that makes the guarantee matrix
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
 
 .PHONY: certify-sql
