@@ -1,15 +1,12 @@
 """The Kafka sink on trial: a topic of its own for each place, behind a line that can be cut. Who judges goes around it."""
 
 import hashlib
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from kafka.admin import KafkaAdminClient
+from confluent_kafka import Producer
 
 from pakka import points
 from pakka.sinks import _kafka_topic
@@ -19,92 +16,29 @@ from pakka.testing.contract.trial import Trial
 from tests.conformance.decode import loads, value_of
 from tests.conformance.harnesses import GOLDEN, Spooling
 from tests.fixtures.kafka import END_TXN, Kafka, request_mark
+from tests.fixtures.onlooker import PATIENCE_S, Onlooker
 from tests.fixtures.proxy import Proxy
 
 SECRET = "s3cret/word"
-PARTITIONS = 3
 PAGE = "kafka.page"
 """Beside the golden record: the page of the ledger that goes with it."""
 _NOWHERE = "127.0.0.1:1"
-_PATIENCE_S = 30
 
 
-class Ground:
+class Ground(Onlooker):
     """One broker, the line to it that can be cut, and the one by which it is watched."""
 
     def __init__(self, kafka: Kafka, proxy: Proxy) -> None:
+        super().__init__(kafka.bootstrap)
         self.kafka = kafka
         self.proxy = proxy
-        self.direct = kafka.bootstrap
         self.servers = f"127.0.0.1:{proxy.port}"
-        self.admin = AdminClient({"bootstrap.servers": self.direct, "log_level": 2})
-        self._coordinator: KafkaAdminClient | None = None
-
-    def create(self, topic: str, partitions: int = PARTITIONS, **config: str) -> None:
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        new = NewTopic(topic, partitions, 1, config=settings)
-        try:
-            self.admin.create_topics([new], operation_timeout=_PATIENCE_S)[topic].result(_PATIENCE_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-
-    def transactions(self, prefix: str) -> dict[str, str]:
-        """The state of every transactional id with this beginning, as its coordinator tells it."""
-        if self._coordinator is None:
-            self._coordinator = KafkaAdminClient(bootstrap_servers=self.direct)
-        listed = self._coordinator.list_transactions().values()
-        return {t.transactional_id: t.state.value for ts in listed for t in ts if t.transactional_id.startswith(prefix)}
 
     def restart(self) -> None:
         """SIGKILL to the broker, and the morning after."""
         self.close()
         self.kafka.kill()
         self.kafka.restart()
-
-    def close(self) -> None:
-        coordinator, self._coordinator = self._coordinator, None
-        if coordinator is not None:
-            coordinator.close()
-
-    def await_markers(self, prefix: str) -> None:
-        """Kafka answers to the end of a transaction when it is decided. The readers hear of it a moment later, of each partition by
-        itself, and so a look in between would find a part: docs/reference/kafka-sink.md says so.
-        """
-        give_up = time.monotonic() + _PATIENCE_S
-        while any(state.startswith("Prepare") for state in self.transactions(prefix).values()):
-            assert time.monotonic() < give_up, f"a transaction of {prefix} was ended, and is still not complete"
-            time.sleep(0.01)
-
-    def read(self, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
-        """Key and value of all that a reader sees now, in a consumer of its own."""
-        level = IsolationLevel[isolation.upper()]
-        places = [TopicPartition(topic, number) for number in self._partitions(topic)]
-        ends = self.admin.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=level)
-        left = {place.partition: future.result(_PATIENCE_S).offset for place, future in ends.items()}
-        left = {partition: end for partition, end in left.items() if end > 0}
-        settings = {"group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True, "log_level": 2}
-        settings |= {"bootstrap.servers": self.direct, "enable.auto.commit": False, "fetch.wait.max.ms": 5}
-        found: list[tuple[bytes | None, bytes | None]] = []
-        give_up = time.monotonic() + _PATIENCE_S
-        with closing(Consumer(settings)) as consumer:
-            consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
-            while left:
-                assert time.monotonic() < give_up, f"{topic} cannot be read to its end: {left} are left"
-                message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    found.append((message.key(), message.value()))
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                elif message.offset() >= left.get(message.partition(), 0):
-                    left.pop(message.partition(), None)
-        return found
-
-    def _partitions(self, topic: str) -> list[int]:
-        return sorted(self.admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions)
 
 
 class KafkaHarness(Spooling):
@@ -143,7 +77,7 @@ class KafkaHarness(Spooling):
         super().put(golden)
         producer = Producer({"bootstrap.servers": self.ground.direct, "log_level": 2})
         producer.produce(self.ledger, (GOLDEN / PAGE).read_bytes(), b"refunds.out")
-        assert producer.flush(_PATIENCE_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def page(self) -> bytes:
         """What the ledger holds of an epoch, as it is."""

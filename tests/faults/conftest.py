@@ -1,8 +1,14 @@
-"""Where a fault test stands: a site of its own, over both state stores."""
+"""Where a fault test stands: a site of its own, over both state stores.
+
+With a server, of each test's many cases `make test` runs one, and another with every commit; `make certify-sql` and
+`make certify-kafka` run all, and so does whoever names a test or gives `-k`.
+"""
 
 import os
+import random
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +16,32 @@ from typing import Any
 import pytest
 
 from tests.faults.disk import Mount, mounting
-from tests.faults.extent import STORES
+from tests.faults.extent import IS_WHOLE, SEED, STORES
 from tests.faults.site import Site
+
+THINNED = [Path(__file__).parent / name for name in ("sql", "kafka")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_case: a fault test that `make test` does not thin out")
+    config.addinivalue_line("markers", "certify_only: a fault test that takes long, and that `make test` leaves out")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Thin out: see above. The choice is the same on every worker of a run."""
+    if IS_WHOLE or config.option.keyword or any("::" in arg for arg in config.args):
+        return
+    tests: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if {*THINNED} & {*item.path.parents} and item.get_closest_marker("every_case") is None:
+            tests[f"{item.path.parent.name}/{item.path.name}", getattr(item, "originalname", item.name)].append(item)
+    left_out = {
+        id(item) for name, cases in tests.items() for item in {*cases} - {random.Random(f"{SEED} {name}").choice(cases)}
+    }
+    left_out |= {id(item) for item in items if item.get_closest_marker("certify_only")}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]
 
 
 @pytest.fixture

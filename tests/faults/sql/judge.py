@@ -4,85 +4,31 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from tests.faults.judge import Judge, Values, read_state
-from tests.faults.sql.outputs import PREPARED, Outlet
-from tests.faults.workload import SCHEMAS, Workload
-
-Shares = dict[tuple[int, int], Counter[Values]]
-"""What each slot of each batch brings, by batch and slot."""
-
-
-@cache
-def shares(workload: Workload, sink: str) -> Shares:
-    found: Shares = {}
-    for batch in range(workload.batches):
-        for slot in range(workload.slots):
-            rows = (row.for_sink(sink) for row in workload.slot(batch, slot))
-            found[batch, slot] = Counter(values for values in rows if values is not None)
-    return found
-
-
-@cache
-def states(workload: Workload, sink: str) -> list[Counter[Values]]:
-    """What a sink that shows whole epochs may show: its rows after none, one, two ... and all of them."""
-    is_upsert = sink == "balances"
-    rows: dict[object, Values] = {}
-    found = [Counter[Values]()]
-    for batch in range(workload.batches):
-        for slot in range(workload.slots):
-            for values in (row.for_sink(sink) for row in workload.slot(batch, slot)):
-                if values is not None:
-                    # Of one key the last row of the epoch counts, in the order of its slots.
-                    rows[values[0] if is_upsert else values] = values
-        found.append(Counter(rows.values()))
-    return found
+from tests.faults.judge import Values
+from tests.faults.served import ServedJudge, shares, states
+from tests.faults.sql.outputs import PREPARED, SqlOutlet
+from tests.faults.workload import SCHEMAS
 
 
 @dataclass(frozen=True)
-class SqlJudge(Judge):
-    """Reads tables as any client does; what is a Parquet directory, it leaves to the judge of files."""
+class SqlJudge(ServedJudge):
+    """Reads tables as any client does."""
 
-    outlet: Outlet = field(kw_only=True)
+    outlet: SqlOutlet = field(kw_only=True)
     foreign: tuple[str, ...] = ()
     """Prepared transactions of somebody else: these must be there to the end."""
 
-    def read(self, sink: str) -> list[Values]:
-        if sink not in self.outlet.tables:
-            return super().read(sink)
+    def read_served(self, sink: str) -> list[Values]:
         with closing(self.outlet.server.connect(self.outlet.direct)) as db:
             return self.outlet.server.rows(db, sink, SCHEMAS[sink].names)
 
-    def read_otherwise(self, sink: str) -> list[Values] | None:
-        return None if sink in self.outlet.tables else super().read_otherwise(sink)
-
-    def wanted(self, sink: str) -> list[Values]:
-        return [*states(self.workload, sink)[-1].elements()]
-
-    def partial(self) -> list[str]:
-        files = [s for s in self.sinks if s not in self.outlet.tables]
-        findings = [f for sink in files for f in self.partial_of(sink, self.counts(sink))]
-        rows = {sink: self.read(sink) for sink in self.outlet.tables}
-        return findings + [
-            f for sink in rows for f in (*self.torn(sink, rows[sink]), *self.undecided(sink, rows[sink]))
-        ]
-
-    def undecided(self, sink: str, rows: Sequence[Values]) -> list[str]:
-        """Rows in sight of an epoch that the state store has not decided. To be asked while no driver is at work."""
-        newest = max((batch for _, batch, *_ in rows), default=-1)
-        decided = [number for (number,) in read_state(self.state, "SELECT number FROM pakka_epoch")] if rows else []
-        return [f"{sink}: batch {newest} is in sight, and no decision"] if newest > max(decided, default=-1) else []
-
     def torn(self, sink: str, rows: Sequence[Values]) -> list[str]:
-        """A part of what comes into sight at once: of a slot where slots are committed, of an epoch elsewhere."""
+        """Of the prepared way a part of a slot, of the others a part of an epoch."""
         if self.outlet.options[sink] == PREPARED:
             return self._torn_slots(sink, Counter(rows))
-        if Counter(rows) in states(self.workload, sink):
-            return []
-        by_batch = sorted(Counter(batch for _, batch, *_ in rows).items())
-        return [f"{sink}: {len(rows)} rows are in sight that are no whole epochs; by batch: {by_batch}"]
+        return super().torn(sink, rows)
 
     def _torn_slots(self, sink: str, rows: Counter[Values]) -> list[str]:
         findings = [f"{sink}: {n} times in sight: {values}" for values, n in rows.items() if n > 1]
@@ -103,10 +49,6 @@ class SqlJudge(Judge):
         ]
         return findings
 
-    def litter(self) -> list[str]:
-        """What is left on the disk, and what is in doubt on the server."""
-        return [*super().litter(), *self.in_doubt()]
-
     def in_doubt(self) -> list[str]:
         left = Counter(self.prepared())
         findings = [f"in doubt: {ident}" for ident in left - Counter(self.foreign)]
@@ -119,7 +61,7 @@ class SqlJudge(Judge):
     def tables(self) -> dict[str, list[Values]]:
         """Outputs, fence and ledger row for row, and what is prepared."""
         with closing(self.outlet.server.connect(self.outlet.direct)) as db:
-            names = (*self.outlet.tables, *self.outlet.server.own)
+            names = (*self.outlet.served, *self.outlet.server.own)
             found = {name: sorted(self.outlet.server.rows(db, name, ["*"]), key=repr) for name in names}
             return {**found, "prepared": [(ident,) for ident in self.outlet.server.prepared(db)]}
 

@@ -5,40 +5,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.faults.extent import IS_WHOLE
 from tests.faults.sql.judge import Memory, SqlJudge
-from tests.faults.sql.outputs import Outlet
+from tests.faults.sql.outputs import SqlOutlet
+from tests.faults.watched import REST_S, note
 from tests.faults.workload import SCHEMAS, Workload
 
-REST_S = 0.004 if IS_WHOLE else 0.03
-"""Between two looks. A reader without rest would take a processor from what it looks at."""
 
-
-def watch(root: str, batches: int, slots: int, rows: int, notes: str) -> int:
+def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str) -> int:
     """Look until `notes` is gone. A finding is written there at once, and each round of looks leaves a file `looked`."""
     site, told = Path(root), Path(notes)
-    outlet = Outlet.read(site)
-    judge = SqlJudge(site, "", Workload(batches, slots, rows), tuple(outlet.options), outlet=outlet)
+    outlet = SqlOutlet.read(site)
+    judge = SqlJudge(site, state, Workload(batches, slots, rows), tuple(outlet.options), outlet=outlet)
     memory, db = Memory(judge), None
     while told.is_dir():
         try:
             db = db or outlet.server.connect(outlet.direct)
-            for sink in outlet.tables:
+            for sink in outlet.served:
                 for finding in memory.look(sink, outlet.server.rows(db, sink, SCHEMAS[sink].names)):
-                    _note(told / "findings", finding)
+                    note(told / "findings", finding)
         except (outlet.server.trouble, OSError):  # the server is down, or was while we looked
             _close(db)
             db = None
         else:
-            _note(told / "looked", ".")
+            note(told / "looked", ".")
         time.sleep(REST_S)
     _close(db)
     return 0
-
-
-def _note(path: Path, line: str) -> None:
-    with suppress(FileNotFoundError), open(path, "a") as notes:  # the test is over
-        notes.write(f"{line}\n")
 
 
 def _close(db: Any) -> None:

@@ -12,8 +12,8 @@ from pakka.testing.crash import Drill
 from tests.faults.disk import fill, free
 from tests.faults.sql.ground import Ground
 from tests.faults.sql.setups import IMPATIENT
-from tests.faults.sql.site import FAILED, UNKNOWN
 from tests.faults.sql.system import SYSTEMS
+from tests.faults.watched import FAILED, UNKNOWN
 from tests.faults.workload import Workload
 from tests.fixtures import mysql, postgres
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pakka.cli import main
 from pakka.testing.crash import Drill
 from tests.faults.sql.ground import FOREIGN
-from tests.faults.sql.site import FENCED
+from tests.faults.watched import FENCED
 from tests.fixtures import mysql
 
 pytestmark = pytest.mark.faults

@@ -8,7 +8,7 @@ from pakka.testing.crash import Drill
 from tests.faults.child import wait_until
 from tests.faults.extent import one_store
 from tests.faults.sql.setups import SHORT_LOCKS
-from tests.faults.sql.site import DONE, FAILED
+from tests.faults.watched import DONE, FAILED
 
 pytestmark = pytest.mark.faults
 
@@ -43,7 +43,7 @@ def test_a_table_that_somebody_locks_is_waited_for_only_so_long(base, make_sql_s
     site = make_sql_site(state, layout, tries=2, setup=SHORT_LOCKS)
     child = site.freeze(Drill(point, epoch=MIDDLE))
     with closing(base.system.connect(base.url)) as db:
-        base.lock_table(db, site.outlet.tables[0])
+        base.lock_table(db, site.outlet.served[0])
         child.wake()
         site.ends(child, (FAILED,))
         assert "lock" in child.said.lower(), child.said

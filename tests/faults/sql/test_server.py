@@ -7,7 +7,7 @@ import pytest
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
 from tests.faults.sql.setups import IMPATIENT
-from tests.faults.sql.site import DONE, FAILED
+from tests.faults.watched import DONE, FAILED
 
 pytestmark = pytest.mark.faults
 

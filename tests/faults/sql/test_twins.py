@@ -10,7 +10,7 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.child import group
-from tests.faults.sql.site import FAILED
+from tests.faults.watched import FAILED
 
 pytestmark = pytest.mark.faults
 

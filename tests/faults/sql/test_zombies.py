@@ -8,7 +8,7 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
-from tests.faults.sql.site import FENCED
+from tests.faults.watched import FENCED
 
 pytestmark = pytest.mark.faults
 

@@ -22,7 +22,7 @@ from pakka.sinks._postgres_writer import PostgresWriter
 from pakka.sinks._two_phase import Page, TwoPhaseCommitter
 from pakka.sinks.mysql import MysqlSink
 from pakka.sinks.postgres import PostgresSink
-from tests.faults.sql.outputs import Outlet
+from tests.faults.sql.outputs import SqlOutlet
 
 
 class UnfencedPostgres(PostgresWriter):
@@ -144,7 +144,7 @@ _TWINS = {"postgres": PostgresTwin, "mariadb": MysqlTwin}
 
 def _of(site: Path, **parts: dict[str, type] | type) -> dict[str, Sink]:
     """The twin for the server of this site; a part that is not the same for all is given by server."""
-    outlet = Outlet.read(site)
+    outlet = SqlOutlet.read(site)
     chosen = {name: part[outlet.system] if isinstance(part, dict) else part for name, part in parts.items()}
     return {"refunds": _TWINS[outlet.system](outlet.url, "refunds", way="prepared", **chosen)}
 
