@@ -32,7 +32,9 @@ def main() -> None:
 
 def _load_classes(scratch: Path) -> None:
     """A stream in small: whatever classes it loads are archived when the JVM ends."""
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from pakka.spark.session import open_session
 
     def deliver(batch: DataFrame, _: int) -> None:
         hashed = batch.selectExpr("a", "b", "xxhash64(a, b) AS h", "to_json(struct(a, b)) AS j")
@@ -40,11 +42,7 @@ def _load_classes(scratch: Path) -> None:
 
     (scratch / "in").mkdir()
     (scratch / "in" / "a.json").write_text('{"a": 1, "b": "x"}\n')
-    settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR"}
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = open_session("archive", {"spark.master": "local[2]"}, scratch / "spark.log")
     rows = spark.readStream.schema("a BIGINT, b STRING").json(str(scratch / "in"))
     checkpoint = str(scratch / "checkpoint")
     stream = rows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
