@@ -33,6 +33,8 @@ SQL_QUESTIONS = {
     "sql-memory": "memory of driver and workers over many epochs into PostgreSQL",
 }
 KAFKA_QUESTIONS = {
+    "kafka-append": "records/s of the Kafka sink against Spark's own, and against a plain confluent-kafka loop",
+    "kafka-protocol": "exactly-once on Kafka against the same producer without spool, transaction, ledger and offsets",
     "kafka-produce": "records/s into Kafka against a plain confluent-kafka loop, and what a transaction costs",
 }
 QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS | KAFKA_QUESTIONS

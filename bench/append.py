@@ -1,4 +1,4 @@
-"""Rows of a stream into an empty table of a SQL server: through pakka, through Spark's JDBC writer, or with no Spark at all."""
+"""Rows of a stream into an empty table or topic: through pakka, through Spark's own writer, or with no Spark at all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from bench.sql import Jdbc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from pakka.contract.sink import Sink
 
@@ -31,7 +34,7 @@ class Append:
     frame: DataFrame
     place: Path
     database: Callable[[], AbstractContextManager[str]]
-    """A new database with an empty table, for one run."""
+    """A new database with an empty table, or a new topic, for one run; where it is."""
     total: Callable[[str], tuple[int, str]]
     """The number of rows in it, and a sum over them."""
     totals: set[tuple[int, str]] = field(default_factory=set)
@@ -52,6 +55,15 @@ class Append:
     def each(self, on_batch: Callable[[str], OnBatch]) -> Side:
         """As a user would do it by hand in foreachBatch."""
         return self._checked(lambda url: engine.run_stream(self.frame, self.place / "run", on_batch(url)))
+
+    def stream(self, writer: Callable[[str], DataStreamWriter]) -> Side:
+        """Through a streaming sink of Spark's own."""
+
+        def start(url: str, place: Path) -> StreamingQuery:
+            made = writer(url).option("checkpointLocation", str(place / "checkpoint"))
+            return made.trigger(availableNow=True).start()
+
+        return self._checked(lambda url: engine.run_all(self.place / "run", partial(start, url)))
 
     def alone(self, work: Callable[[str], None]) -> Side:
         def run(url: str) -> Run:
@@ -74,7 +86,9 @@ class Append:
         return checked
 
 
-def figures(runs: Mapping[str, list[Run]], count: int, ours: Iterable[str], goals: Mapping[str, Goal]) -> list[Figure]:
+def figures(
+    runs: Mapping[str, list[Run]], count: int, ours: Iterable[str], goals: Mapping[str, Goal | None]
+) -> list[Figure]:
     """The first of ours is judged against each peer; the others are shown beside it."""
     rates = {name: [count / r.wall_s for r in side] for name, side in runs.items()}
     cpu = {name: [r.cpu_s for r in side] for name, side in runs.items()}

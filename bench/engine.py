@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,21 @@ def open_spark() -> SparkSession:
     from pakka.spark.session import open_session
 
     return open_session("pakka bench", {}, SCRATCH / "spark.log")
+
+
+def has_class(spark: SparkSession, name: str, jars: Sequence[Path]) -> bool:
+    """Whether Spark can load a class: out of these jars, or because it was started with `--packages`."""
+    from py4j.protocol import Py4JJavaError
+
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def read_files(spark: SparkSession, path: Path) -> DataFrame:

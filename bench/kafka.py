@@ -1,19 +1,44 @@
-"""What the questions about Kafka share: a broker set up as for work, and records."""
+"""What the questions about Kafka share: a broker set up as for work, topics, records, and producers that know nothing of pakka."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools.kafka import broker
 
+from bench import engine
+from bench.scratch import ROOT, SCRATCH
+from pakka.model.id import Binding
+from pakka.sinks._kafka_produce import SETTINGS, Outbox
+from pakka.sinks.kafka import KafkaSink
+from pakka.sources.kafka import KafkaSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 PARTITIONS = 8
 NO_KAFKA = "No Kafka broker on this machine (`make setup-kafka`), so it was not asked."
+NO_CONNECTOR = "No Kafka connector for Spark on this machine (`make setup-kafka`), so Spark's own sink was not asked."
+_CONNECTOR = ROOT / ".venv" / "share" / "spark-kafka"
 _BATCH_ROWS = 10_000
 """As many as Spark hands over at a time."""
+_PARQUET_ROWS = 100_000
+_KEY_BYTES = 8
+_ANSWER_S = 30
+_MOMENT_S = 0.1
+"""So long a reader waits for more, however many it has."""
 
 
 @contextmanager
@@ -26,18 +51,70 @@ def server() -> Iterator[broker.Kafka | None]:
         yield kafka
 
 
+def has_connector(spark: SparkSession) -> bool:
+    """Let Spark load the connector that the Kafka source names."""
+    import pyspark
+
+    (name,) = KafkaSource("none:1", "none", format="raw").jars_for(pyspark.__version__).packages.values()
+    return engine.has_class(spark, name, sorted(_CONNECTOR.glob("*.jar")))
+
+
 def topic(kafka: broker.Kafka, name: str) -> str:
     """A new topic that keeps no more than a disk has room for, however often it is written to."""
-    config = {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)}
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    return _made(kafka, name, {"retention.bytes": str(64 << 20), "segment.bytes": str(32 << 20)})
+
+
+@contextmanager
+def fresh_topic(kafka: broker.Kafka) -> Iterator[str]:
+    """A new topic that keeps all it is given, and is gone afterwards."""
+    name = _made(kafka, f"bench-{uuid.uuid4().hex[:12]}", {"retention.ms": "-1", "file.delete.delay.ms": "0"})
+    try:
+        yield name
+    finally:
+        admin = _admin(kafka)
+        for gone in admin.delete_topics([name]).values():
+            gone.result(timeout=_ANSWER_S)
+
+
+def _made(kafka: broker.Kafka, name: str, config: dict[str, str]) -> str:
+    admin = _admin(kafka)  # named, because what it was asked is dropped with it
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)]).values():
-        made.result(timeout=30)
+        made.result(timeout=_ANSWER_S)
     return name
 
 
-def records(count: int, value_bytes: int) -> list[pa.RecordBatch]:
+def _admin(kafka: broker.Kafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+
+def total(kafka: broker.Kafka, name: str) -> tuple[int, str]:
+    """How many records a reader of what is committed sees, and a sum over their values and partitions, in whatever order."""
+    settings = {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": name,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    count = checksum = ended = 0
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(name, number, 0) for number in range(PARTITIONS)])
+        while ended < PARTITIONS:
+            for record in consumer.consume(_BATCH_ROWS, _MOMENT_S):
+                error = record.error()
+                if error is None:
+                    count += 1
+                    checksum += zlib.crc32(record.value() or b"", record.partition() or 0)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended += 1
+                else:
+                    raise RuntimeError(f"topic {name}: {error}")
+    return count, str(checksum)
+
+
+def records(count: int, value_bytes: int, batch_rows: int = _BATCH_ROWS) -> list[pa.RecordBatch]:
     """Records as the spool has them: keys of 8 bytes, values that no compression makes smaller."""
-    rows = min(count, _BATCH_ROWS)
+    rows = min(count, batch_rows)
     values = [os.urandom(value_bytes) for _ in range(rows)]
     batch = pa.record_batch(
         {
@@ -46,3 +123,93 @@ def records(count: int, value_bytes: int) -> list[pa.RecordBatch]:
         }
     )
     return [batch] * (count // rows)
+
+
+def parquet_files(count: int, value_bytes: int, files: int) -> Path:
+    """Such records as Parquet files, all different, made once and kept for the next run."""
+    path = SCRATCH / f"records-{count}-{value_bytes}-{files}"
+    if not (path / "_SUCCESS").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        random, schema = np.random.default_rng(0), pa.schema([("key", pa.binary()), ("value", pa.binary())])
+        for number in range(files):
+            with pq.ParquetWriter(path / f"part-{number:05d}.parquet", schema, use_dictionary=False) as writer:
+                for start in range(count * number // files, count * (number + 1) // files, _PARQUET_ROWS):
+                    rows = range(start, min(start + _PARQUET_ROWS, count * (number + 1) // files))
+                    values = _cut(random.bytes(len(rows) * value_bytes), value_bytes)
+                    writer.write_batch(pa.record_batch([[b"%08d" % row for row in rows], values], schema=schema))
+        (path / "_SUCCESS").touch()
+    return path
+
+
+def _cut(data: bytes, size: int) -> pa.Array:
+    """Values of one size, one after the other."""
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(data) // size, [None, pa.py_buffer(data)]).cast(
+        pa.binary()
+    )
+
+
+def sink(kafka: broker.Kafka, name: str) -> KafkaSink:
+    """Of a pipeline that is new with its topic: with the ledger of another it would be refused."""
+    return KafkaSink(kafka.bootstrap, name, format="raw", ledger=name)
+
+
+@dataclass(frozen=True)
+class PlainProduce:
+    """What the sink does to rows without its protocol: no spool, no transaction, no ledger, no offsets. Spark calls it as a task."""
+
+    sink: KafkaSink
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([str(self.write(batches))])], names=["answer"])
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """The encoder, the queue and the settings of the producer are those of the sink; it ends when all is acknowledged."""
+        encode, rows = None, 0
+        outbox = Outbox(_plain_producer(self.sink.servers), self.sink.topic)
+        for batch in batches:
+            encode = encode or self.sink.open_encoder(Binding("bench", "plain", ""), batch.schema)
+            outbox.send(encode(batch))
+            rows += batch.num_rows
+        outbox.settle()
+        return rows
+
+
+_producers: dict[tuple[int, str], Producer] = {}
+
+
+def _plain_producer(servers: str) -> Producer:
+    """One a process, as long as it lives: a client does not outlive a fork."""
+    key = (os.getpid(), servers)
+    if key not in _producers:
+        _producers[key] = producer(servers, **{"enable.idempotence": True})
+    return _producers[key]
+
+
+def producer(servers: str, **more: object) -> Producer:
+    """With the settings of the sink."""
+    # It would tell of its broker, which is gone before it is.
+    return Producer({**SETTINGS, "bootstrap.servers": servers, "log_level": 2, **more})
+
+
+def transactional(servers: str, name: str, **more: object) -> Producer:
+    made = producer(servers, **{"transactional.id": f"bench-{name}", **more})
+    made.init_transactions(_ANSWER_S)
+    return made
+
+
+LOOP = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256 << 10}
+"""Bounds of the queue of a producer for `send_each`. Ours keeps the same by itself."""
+_POLL_EVERY = 1000
+
+
+def send_each(producer: Producer, name: str, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Records one by one, as people write it."""
+    for number, (key, value) in enumerate(rows):
+        while True:
+            try:
+                producer.produce(name, value, key)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % _POLL_EVERY == 0:
+            producer.poll(0)

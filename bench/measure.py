@@ -99,9 +99,19 @@ class _Process(NamedTuple):
     def kind(self) -> str:
         if self.pid == os.getpid():
             return "the driver"
-        if self.name in ("java", "postgres", "mariadbd"):
-            return "the JVM" if self.name == "java" else "the server"
+        if self.name in ("postgres", "mariadbd") or (self.name == "java" and _is_broker(self.pid)):
+            return "the server"
+        if self.name == "java":
+            return "the JVM"
         return "workers" if self.name.startswith("python") else "others"
+
+
+def _is_broker(pid: int) -> bool:
+    """Spark and Kafka are both Java."""
+    try:
+        return b"kafka.Kafka" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # gone since it was listed
 
 
 def _tree() -> list[_Process]:

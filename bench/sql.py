@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench import engine
 from pakka.sinks._postgres_copy import CopyStream
 from tests.fixtures import mysql, postgres
 
@@ -70,17 +71,7 @@ class Jdbc:
 
     def is_ready(self, spark: SparkSession) -> bool:
         """Let Spark load the driver: from a jar of Debian's, or because it was started with `--packages`."""
-        for jar in sorted(_JAR_PLACE.glob(self.jars))[-1:]:
-            spark.sql(f"ADD JAR '{jar}'")
-        from py4j.protocol import Py4JJavaError
-
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        try:
-            jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(self.driver)
-        except Py4JJavaError:
-            return False
-        return True
+        return engine.has_class(spark, self.driver, sorted(_JAR_PLACE.glob(self.jars))[-1:])
 
     @property
     def missing(self) -> str:

@@ -27,9 +27,6 @@ EPOCH_ROWS = {"tiny": 1_000, "small": 50_000, "full": 50_000}
 ROUNDS = {"tiny": 1, "small": 7, "full": 5}
 _LATENCY_ROUNDS = 5
 """So many times as often: a transaction is short."""
-_POLL_EVERY = 1000
-_BOUND = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256 << 10}
-"""Of the loop's queue. Ours keeps the same by itself."""
 _FASTER = Goal(1.0, is_floor=True)
 _COST = Goal(1.05, words="at most 1.05x the time")
 
@@ -54,8 +51,10 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
     batches = kafka.records(count, value_bytes)
     taken = in_turns(
         {
-            "outbox": _delivering(_transactional(broker, f"outbox-{value_bytes}"), topic, batches),
-            "loop": _looping(_transactional(broker, f"loop-{value_bytes}", **_BOUND), topic, batches),
+            "outbox": _delivering(kafka.transactional(broker.bootstrap, f"outbox-{value_bytes}"), topic, batches),
+            "loop": _looping(
+                kafka.transactional(broker.bootstrap, f"loop-{value_bytes}", **kafka.LOOP), topic, batches
+            ),
         },
         ROUNDS[size],
     )
@@ -72,9 +71,9 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
 def _without_a_transaction(broker: Kafka, size: str) -> list[Figure]:
     count = EPOCH_ROWS[size]
     topic, batches = kafka.topic(broker, "epochs"), kafka.records(count, 100)
-    plain = _producer(broker, **{"enable.idempotence": True})
+    plain = kafka.producer(broker.bootstrap, **{"enable.idempotence": True})
     sides = {
-        "with": _delivering(_transactional(broker, "epochs"), topic, batches),
+        "with": _delivering(kafka.transactional(broker.bootstrap, "epochs"), topic, batches),
         "without": lambda: clocked(lambda: _send(plain, topic, batches)),
     }
     taken = in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS)
@@ -87,7 +86,7 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
     topic = kafka.topic(broker, "latency")
     figures = []
     for count in TRANSACTIONS[size]:
-        producer = _transactional(broker, f"latency-{count}")
+        producer = kafka.transactional(broker.bootstrap, f"latency-{count}")
         sides = {"one": _delivering(producer, topic, kafka.records(count, 100))}
         took = [t.wall_s for t in in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS, warm_ups=3)["one"]]
         n = f"a transaction of {count:,} records of 100 bytes"
@@ -113,32 +112,13 @@ def _send(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> None
 
 
 def _looping(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
-    """As people write it."""
     rows = list(zip(batches[0].column("key").to_pylist(), batches[0].column("value").to_pylist(), strict=True))
 
     def loop() -> None:
         producer.begin_transaction()
         for _ in batches:
-            for number, (key, value) in enumerate(rows):
-                while True:
-                    try:
-                        producer.produce(topic, value, key)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-                if number % _POLL_EVERY == 0:
-                    producer.poll(0)
+            kafka.send_each(producer, topic, rows)
         producer.flush()
         producer.commit_transaction()
 
     return lambda: clocked(loop)
-
-
-def _transactional(broker: Kafka, name: str, **more: object) -> Producer:
-    producer = _producer(broker, **{"transactional.id": f"bench-{name}", **more})
-    producer.init_transactions(30)
-    return producer
-
-
-def _producer(broker: Kafka, **more: object) -> Producer:
-    return Producer({**SETTINGS, "bootstrap.servers": broker.bootstrap, **more})

@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,8 +90,8 @@ def _sides(place: Path, batches: list[pa.RecordBatch]) -> Iterator[dict[str, Del
 
 
 @contextmanager
-def exactly_once(place: Path, sink: Sink, batches: list[pa.RecordBatch]) -> Iterator[Deliver]:
-    """One epoch after another of these rows, through a coordinator with a SQLite state store."""
+def exactly_once(place: Path, sink: Sink, batches: list[pa.RecordBatch], position: str = "") -> Iterator[Deliver]:
+    """One epoch after another of these rows, through a coordinator with a SQLite state store. `position` is the source's."""
     share = -(-len(batches) // SLOTS)
     schema = batches[0].schema
 
@@ -115,7 +116,8 @@ def exactly_once(place: Path, sink: Sink, batches: list[pa.RecordBatch]) -> Iter
 
         def deliver() -> Taken:
             os.sync()
-            return clocked(lambda: coordinator.deliver(origin(next(epochs)), prepare))
+            of = replace(origin(next(epochs)), position=position)
+            return clocked(lambda: coordinator.deliver(of, prepare))
 
         yield deliver
 

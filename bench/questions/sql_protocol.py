@@ -31,7 +31,7 @@ EPOCHS = {"tiny": 2, "small": 6, "full": 20}
 """In one run of a query; half of them where an epoch is large. Its figure is their median, without the first."""
 ROUNDS = {"tiny": 1, "small": 3, "full": 9}
 WARM_UPS = {"tiny": 0, "small": 1, "full": 2}
-_GOAL = Goal(1.05, words="at most 1.05x the time")
+GOAL = Goal(1.05, words="at most 1.05x the time")
 _GOAL_FROM = 50_000
 _LARGE = 100_000
 
@@ -65,9 +65,9 @@ def _in_spark(
         "plain": work.each(_plain_epoch),
     }
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
-    times = {name: [_epoch_s(run) for run in side] for name, side in runs.items()}
+    times = {name: [epoch_s(run) for run in side] for name, side in runs.items()}
     cpu = {name: [run.cpu_s / epochs for run in side] for name, side in runs.items()}
-    return _figures(f"{count:,} rows an epoch in Spark", times, cpu, count)
+    return figures_of(f"{count:,} rows an epoch in Spark", times, cpu, _goal(count))
 
 
 def _plain_epoch(url: str) -> engine.OnBatch:
@@ -79,7 +79,7 @@ def _plain_epoch(url: str) -> engine.OnBatch:
     return on_batch
 
 
-def _epoch_s(run: Run) -> float:
+def epoch_s(run: Run) -> float:
     """The first epoch opens connections and compiles, on either side."""
     return statistics.median(float(e["durationMs"]["triggerExecution"]) for e in run.epochs[1:]) / 1e3
 
@@ -95,7 +95,7 @@ def _without_spark(server: PostgresServer, place: Path, count: int, size: str) -
         taken = in_turns(sides, ROUNDS[size] * (3 if count < _LARGE else 1), WARM_UPS[size])
     wall = {name: [t.wall_s for t in side] for name, side in taken.items()}
     cpu = {name: [t.cpu_s for t in side] for name, side in taken.items()}
-    return _figures(f"{count:,} rows an epoch without Spark", wall, cpu, count)
+    return figures_of(f"{count:,} rows an epoch without Spark", wall, cpu, _goal(count))
 
 
 def _plain(url: str, batches: list[pa.RecordBatch]) -> Deliver:
@@ -112,10 +112,14 @@ def _plain(url: str, batches: list[pa.RecordBatch]) -> Deliver:
     return deliver
 
 
-def _figures(what: str, wall: dict[str, list[float]], cpu: dict[str, list[float]], count: int) -> list[Figure]:
-    goal = _GOAL if count >= _GOAL_FROM or count < 1_000 else None
+def figures_of(what: str, wall: dict[str, list[float]], cpu: dict[str, list[float]], goal: Goal | None) -> list[Figure]:
+    """How the time of `pakka` stands to that of `plain`, and both."""
     return [
         Figure(what, Spread.ratio(wall["pakka"], wall["plain"]), "x", goal),
         Figure(f"{what}, processor time", Spread.ratio(cpu["pakka"], cpu["plain"]), "x"),
         *(Figure(f"{what}, {name}", Spread.of(times).scaled(1e3), "ms") for name, times in wall.items()),
     ]
+
+
+def _goal(count: int) -> Goal | None:
+    return GOAL if count >= _GOAL_FROM or count < 1_000 else None

@@ -21,13 +21,14 @@ WITH_SERVER = {
     "sql-memory": (postgres.need_binaries, None),
 }
 WITH_KAFKA = ["kafka-produce"]
-WITHOUT_SPARK = [q for q in QUESTIONS if q not in {*WITH_SPARK, *WITH_SERVER, *WITH_KAFKA}]
+WITH_KAFKA_AND_SPARK = ["kafka-append", "kafka-protocol"]
+WITHOUT_SPARK = [q for q in QUESTIONS if q not in {*WITH_SPARK, *WITH_SERVER, *WITH_KAFKA, *WITH_KAFKA_AND_SPARK}]
 
 
 @pytest.fixture(autouse=True)
 def own_scratch(tmp_path, monkeypatch):
     """Nothing is left in the checkout."""
-    for module in ("bench.scratch", "bench.rows", "bench.engine"):
+    for module in ("bench.scratch", "bench.rows", "bench.engine", "bench.kafka"):
         monkeypatch.setattr(importlib.import_module(module), "SCRATCH", tmp_path)
 
 
@@ -70,7 +71,16 @@ def test_question_is_answered_with_a_broker(question):
     check(question)
 
 
-@pytest.mark.parametrize("question", [*WITH_SERVER, *WITH_KAFKA])
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("question", WITH_KAFKA_AND_SPARK)
+def test_question_is_answered_with_spark_and_a_broker(question):
+    need_kafka()
+    check(question)
+
+
+@pytest.mark.parametrize("question", [*WITH_SERVER, *WITH_KAFKA, *WITH_KAFKA_AND_SPARK])
 def test_without_a_server_a_question_says_what_to_install(question, monkeypatch):
     for fixture in (postgres, mysql):
         monkeypatch.setattr(fixture, "find_binaries", lambda: None)
