@@ -30,6 +30,8 @@ _CONTEXT.set_forkserver_preload(
         "tests.faults.outputs",
         "tests.faults.reader",
         "tests.faults.sql.reader",
+        "tests.faults.kafka.reader",
+        "pakka.sinks.kafka",
         "pakka.sinks.mysql",
         "pakka.sinks.postgres",
         "pakka.state.postgres",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ class Spec:
     trouble: Trouble | None = None
     is_speculative: bool = False
     tries: int = 4
+    position: str = ""
+    """Who says where the source stands after a batch of a site; nobody, if it is empty."""
     gate: str = ""
     """A file to wait for before the start, so that two drivers can be let go at once."""
 
@@ -113,15 +116,18 @@ def run(spec: Spec) -> None:
             path = site / "checkpoint"
             recovered = coordinator.start(lambda: checkpoint.read(str(path)))
             _tell("started", fence=recovered.state.fence, finished=recovered.finished, aborted=recovered.aborted)
-            _run_query(CheckpointDirectory(path, spec.workload.batches), coordinator, engine)
+            position = partial(_load(spec.position), site) if spec.position else lambda _: ""
+            _run_query(CheckpointDirectory(path, spec.workload.batches), coordinator, engine, position)
         finally:
             coordinator.stop()
 
 
-def _run_query(query: CheckpointDirectory, coordinator: Coordinator, engine: Engine) -> None:
+def _run_query(
+    query: CheckpointDirectory, coordinator: Coordinator, engine: Engine, position: Callable[[int], str]
+) -> None:
     try:
         for number, offsets in query.planned():
-            origin = Origin(query.query, number, checkpoint.digest(offsets))
+            origin = Origin(query.query, number, checkpoint.digest(offsets), position(number))
             report = coordinator.deliver(origin, engine.prepare)
             _tell("delivered", epoch=report.epoch.number, is_new=report.is_new, sinks=dict(report.sinks))
             reach("acknowledge.before", report.epoch.number)

@@ -1,0 +1,102 @@
+"""The sinks of a site whose outputs are topics of a broker."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pakka.contract.sink import Sink
+from pakka.sinks.files import ParquetSink
+from pakka.sinks.kafka import KafkaSink
+from tests.conformance.kafka_twins import Apart, TwinSink, Unfenced, Unrecorded
+from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
+from tests.faults.workload import Workload
+
+KEYED = {"key": "id"}
+LAYOUTS: dict[str, Layout] = {
+    "one": {"refunds": KEYED},
+    "mix": {"refunds": KEYED, "audit": KEYED, "dead_letters": PARQUET},
+}
+"""By layout and sink, the options of the sink."""
+_OF_SQL = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
+
+
+def points_of(layout: str) -> list[str]:
+    """The crash points that a pipeline with these sinks reaches."""
+    return points_without(LAYOUTS[layout], _OF_SQL)
+
+
+@dataclass(frozen=True)
+class KafkaOutlet(Outlet):
+    """Topics of one broker. Whatever a site has there begins with its prefix, which ends with a dot."""
+
+    direct: str
+    """The broker, as the judge and the reader reach it."""
+    servers: str
+    """The broker, as the sinks reach it; a proxy may stand in between."""
+    prefix: str
+    cluster: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> Layout:
+        return LAYOUTS[self.layout]
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """By sink."""
+        return {sink: f"{self.prefix}{sink}" for sink in self.served}
+
+    @property
+    def ledgers(self) -> list[str]:
+        return [f"{self.prefix}ledger.refunds.{sink}" for sink in self.served]
+
+    @property
+    def inputs(self) -> str:
+        """The topic that the rows are said to come from."""
+        return f"{self.prefix}settlements"
+
+    @property
+    def group(self) -> str:
+        """The group that is said to have read them."""
+        return f"{self.prefix}group"
+
+    def reached(self, batch: int, workload: Workload) -> int:
+        """The offset of the inputs after a batch."""
+        return (batch + 1) * workload.rows
+
+    def sink(self, name: str, kind: type[KafkaSink] = KafkaSink, **more: Any) -> KafkaSink:
+        options = {**self.options[name], "settings": self.settings, **more}
+        return kind(self.servers, topic=self.topics[name], ledger=self.prefix.removesuffix("."), **options)
+
+
+def of_site(site: Path) -> dict[str, Sink]:
+    """What a spec names."""
+    outlet = KafkaOutlet.read(site)
+    return {
+        name: outlet.sink(name) if options else ParquetSink(str(site / "out" / "dead"))
+        for name, options in outlet.options.items()
+    }
+
+
+def position(site: Path, batch: int) -> str:
+    """Where the source stands after a batch of the usual size, in the words of pakka's Kafka source."""
+    outlet = KafkaOutlet.read(site)
+    offsets = {outlet.inputs: {"0": outlet.reached(batch, Workload())}}
+    return json.dumps({"kafka": {"cluster": outlet.cluster, "group": outlet.group, "offsets": offsets}})
+
+
+def _twin(site: Path, applier: type) -> dict[str, Sink]:
+    return {"refunds": KafkaOutlet.read(site).sink("refunds", TwinSink, applier=applier)}
+
+
+def apart(site: Path) -> dict[str, Sink]:
+    return _twin(site, Apart)
+
+
+def unrecorded(site: Path) -> dict[str, Sink]:
+    return _twin(site, Unrecorded)
+
+
+def unfenced(site: Path) -> dict[str, Sink]:
+    return _twin(site, Unfenced)

@@ -1,0 +1,85 @@
+"""A driver is killed at every crash point, over topics of a broker: each record once, nothing open, nothing seen that was not decided."""
+
+import pytest
+
+from pakka.testing.crash import POINTS, Drill
+from tests.faults.extent import one_store
+from tests.faults.kafka.outputs import points_of
+
+pytestmark = [pytest.mark.faults, pytest.mark.kafka]
+
+MIDDLE = 1
+RECOVERY = [p for p in POINTS if p.startswith("recover.")]
+ALONE = [p for p in points_of("one") if p not in RECOVERY]
+MIXED = [p for p in points_of("mix") if p not in RECOVERY]
+# Of the second sink, when the first one is done.
+LATER = [p for p in MIXED if p.startswith("commit.kafka.") or p in ("commit.sink", "commit.apply", "commit.applied")]
+
+
+def test_every_crash_point_that_is_not_of_a_database_is_reached():
+    assert [p for p in POINTS if p not in points_of("mix")] == ["task.sql.loaded", "task.sql.prepared", "commit.slot"]
+
+
+@pytest.mark.every_case
+@one_store
+@pytest.mark.parametrize("point", ALONE)
+def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
+    site = make_kafka_site(state)
+    site.crash(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize("point", MIXED)
+def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "mix")
+    site.crash(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize("point", LATER)
+def test_a_driver_killed_between_two_sinks_delivers_to_both_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "mix")
+    site.crash(Drill(point, epoch=MIDDLE, nth=2))
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize("before", ["decide.after", "commit.kafka.ending", "commit.applied"])
+def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_site, state, before):
+    """With a decision; with all of it in a transaction that is open; with all of it done."""
+    site = make_kafka_site(state)
+    site.crash(Drill(before, epoch=MIDDLE))
+    for point in RECOVERY:
+        site.crash(Drill(point))
+        site.check_whole_epochs()
+    site.finish()
+
+
+KAFKA = [p for p in ALONE if p.startswith("commit.kafka.")]
+
+
+@one_store
+@pytest.mark.parametrize("point", KAFKA)
+def test_a_driver_killed_in_the_transaction_of_its_recovery_is_recovered(make_kafka_site, state, point):
+    """The same epoch is replayed twice in vain, and in full by the third."""
+    site = make_kafka_site(state)
+    for _ in range(2):
+        site.crash(Drill(point, epoch=MIDDLE))
+        site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+def test_a_run_over_a_finished_pipeline_writes_no_record(make_kafka_site, state):
+    site = make_kafka_site(state)
+    site.finish()
+    before = site.judge.seen()
+    again = site.run()
+    assert [e["event"] for e in again.events] == ["started"]
+    assert site.judge.seen() == before
+    site.check()
