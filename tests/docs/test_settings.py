@@ -8,8 +8,9 @@ import pytest
 
 from pakka.contract.audit import Probe
 from pakka.durability import Spool, place_probes, sqlite_probes
-from pakka.sinks import _mysql_probes, _postgres_probes
+from pakka.sinks import _kafka_probes, _mysql_probes, _postgres_probes
 from pakka.sinks.files import ParquetSink
+from pakka.sinks.kafka import KafkaSink
 from pakka.state.postgres import PostgresStore
 from tests.docs.pages import ROOT
 
@@ -41,6 +42,7 @@ def rows(heading: str) -> dict[str, bool]:
         ("SQLite", sqlite()),
         ("PostgreSQL as a state store", PostgresStore.probes(object.__new__(PostgresStore))),
         ("PostgreSQL as a sink", _postgres_probes.postgres_probes(_postgres_probes.Subject(never, "refunds"))),
+        ("Kafka as a sink", KafkaSink("localhost:1", "refunds").probes()),
         ("MySQL and MariaDB as a sink", _mysql_probes.mysql_probes(_mysql_probes.Subject(never, "shop", "refunds"))),
     ],
 )
@@ -55,6 +57,8 @@ def test_the_spool_has_what_the_page_says():
 def test_the_figures_on_the_page_are_those_of_the_code():
     assert _postgres_probes.OLD_S == _mysql_probes.OLD_S == 3600
     assert _postgres_probes.LONG_S == 600
+    assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S, _kafka_probes.KEPT_MS) == ((2, 5), 60, 24 * 3600 * 1000)
+    assert (_kafka_probes.SHORT_MS, _kafka_probes.LONG_MS) == (60 * 1000, 3600 * 1000)
     assert (_postgres_probes.OLDEST, _mysql_probes.OLDEST_MYSQL, _mysql_probes.OLDEST_MARIADB[:2]) == (
         120000,
         (5, 7, 7),

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as xml
 
-from pakka.audit.report import Answer, Report, Verdict
+from pakka.audit.report import Answer, Lint, Report, Verdict
 from pakka.contract.audit import Finding, Severity
 
 # What XML has no way to write, and an error of a sink may hold.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(report: Report) -> str:
+def junit(report: Report | Lint) -> str:
     """A test suite with a case for each guarantee and each setting."""
     cases = [*(_guarantee_case(a) for a in report.answers), *(_setting_case(f) for f in report.findings)]
     suite = xml.Element(
@@ -51,13 +51,13 @@ def _setting_case(finding: Finding) -> xml.Element:
     return case
 
 
-def markdown(report: Report) -> str:
+def markdown(report: Report | Lint) -> str:
     """Two tables: the guarantees with their evidence, and the settings."""
-    lines = [f"## {report.target}", "", f"It {report.verdict}.", ""]
-    lines += table(
-        ["guarantee", "verdict", "what was done", "what was seen"],
-        [[str(a.guarantee), str(a.verdict), e.done, e.seen] for a in report.answers for e in a.evidence],
-    )
+    lines = [f"## {report.target}", "", f"It {report.verdict}."]
+    if report.answers:
+        head = ["guarantee", "verdict", "what was done", "what was seen"]
+        told = [[str(a.guarantee), str(a.verdict), e.done, e.seen] for a in report.answers for e in a.evidence]
+        lines += ["", *table(head, told)]
     lines += [line for a in report.answers if a.failure for line in ("", *_consequence(a))]
     if report.findings:
         head = ["setting", "found", "severity", "why it matters", "what mends it"]

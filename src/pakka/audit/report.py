@@ -124,7 +124,7 @@ class Report:
             }
             for a in self.answers
         ]
-        findings = [{**asdict(f), "severity": str(f.severity)} for f in self.findings]
+        findings = [_as_json(f) for f in self.findings]
         return {
             "target": self.target,
             "kind": self.kind,
@@ -140,3 +140,43 @@ class Report:
             "versions": dict(self.versions),
             "took_s": round(self.took_s, 3),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """What is known of the other side: programs that read what pakka writes, or that write beside it. Nothing is done to them."""
+
+    target: str
+    kind: str
+    findings: tuple[Finding, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    took_s: float = 0.0
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """None: a guarantee is asked of a sink."""
+        return ()
+
+    @property
+    def failed(self) -> Sequence[str]:
+        """Names of settings that failed."""
+        return [f.name for f in self.findings if f.severity is Severity.BREAKS]
+
+    @property
+    def verdict(self) -> str:
+        """The report in a few words."""
+        return f"{'is' if self.failed else 'was not seen to be'} set up against exactly-once"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "kind": self.kind,
+            "failed": list(self.failed),
+            "settings": [_as_json(f) for f in self.findings],
+            "versions": dict(self.versions),
+            "took_s": round(self.took_s, 3),
+        }
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "severity": str(finding.severity)}

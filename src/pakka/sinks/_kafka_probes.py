@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,9 +45,9 @@ def kafka_probes(sink: KafkaSink) -> Sequence[Probe]:
         probe("transaction.max.timeout.ms", _timeout),
         probe("transaction.partition.verification.enable", _verification),
         probe("ledger topic", _ledger_topic),
-        probe("retention", _retention),
-        probe("message.timestamp.type", _timestamp_type),
-        probe("max.message.bytes", _message_bytes),
+        probe("retention", partial(_of_target, "retention", _retention)),
+        probe("message.timestamp.type", partial(_of_target, "message.timestamp.type", _timestamp_type)),
+        probe("max.message.bytes", partial(_of_target, "max.message.bytes", _message_bytes)),
         probe("open transactions", _open_transactions),
     )
 
@@ -236,13 +236,8 @@ def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
     return Finding(name, FINE, f"compact, {ledger.name}", "its newest record is kept for ever")
 
 
-def _retention(sink: KafkaSink, facts: Facts) -> Finding:
-    name, target = "retention", facts.target
-    if target is None or (target.topic is None and target.settings is None):
-        return Finding(name, FINE, "no topic yet", "there is nothing to keep")
-    if target.settings is None:
-        return _not_known(name, sink, target)
-    policy, kept_ms = target.settings.get("cleanup.policy", "delete"), int(target.settings.get("retention.ms", -1))
+def _retention(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
+    name, policy, kept_ms = "retention", settings.get("cleanup.policy", "delete"), int(settings.get("retention.ms", -1))
     if "compact" in policy:
         why = "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused"
         return Finding(name, WARNS, policy, why, _alter(sink, target, "cleanup.policy=delete"))
@@ -253,28 +248,38 @@ def _retention(sink: KafkaSink, facts: Facts) -> Finding:
     return Finding(name, FINE, value, "readers have time to read what was committed")
 
 
-def _timestamp_type(sink: KafkaSink, facts: Facts) -> Finding:
-    name, target = "message.timestamp.type", facts.target
+def _timestamp_type(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
+    name = "message.timestamp.type"
+    value = settings.get(name, "CreateTime")
     if not sink.timestamp:
-        return Finding(name, FINE, "any", "the sink has no `timestamp` column whose times could be lost")
-    if target is None or target.settings is None:
-        return _not_known(name, sink, target) if target else Finding(name, FINE, "not known", "rows name their topics")
-    value = target.settings.get(name, "CreateTime")
+        return Finding(name, FINE, value, "the sink has no `timestamp` column whose times could be lost")
     if value == "CreateTime":
         return Finding(name, FINE, value, "records have the time that their rows say")
     why = f"the broker's own time takes the place of column `{sink.timestamp}`, in silence"
     return Finding(name, WARNS, value, why, _alter(sink, target, f"{name}=CreateTime"))
 
 
-def _message_bytes(sink: KafkaSink, facts: Facts) -> Finding:
-    name, target, wanted = "max.message.bytes", facts.target, sink.max_record_bytes
-    if target is None or target.settings is None:
-        return _not_known(name, sink, target) if target else Finding(name, FINE, "not known", "rows name their topics")
-    most = int(target.settings[name])
+def _message_bytes(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
+    name, wanted, most = "max.message.bytes", sink.max_record_bytes, int(settings["max.message.bytes"])
     if wanted is not None and wanted > most:
         why = f"`max_record_bytes` is {wanted}: what is larger than the topic takes is refused when it is written, and the epoch aborted"
         return Finding(name, WARNS, str(most), why, _alter(sink, target, f"{name}={wanted}"))
     return Finding(name, FINE, str(most), "a record that is larger is refused before the epoch is decided")
+
+
+TargetJudge = Callable[["KafkaSink", TopicFacts, Mapping[str, str]], Finding]
+
+
+def _of_target(name: str, judge: TargetJudge, sink: KafkaSink, facts: Facts) -> Finding:
+    """A setting of the target alone. That it is missing, or named by rows, is told once, by another probe."""
+    target = facts.target
+    if target is None:
+        return Finding(name, FINE, "not known", "rows name their topics")
+    if target.settings is not None:
+        return judge(sink, target, target.settings)
+    if target.topic is None and not target.is_hidden:
+        return Finding(name, FINE, "no topic", "there is none to be judged")
+    return _not_known(name, sink, target)
 
 
 def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:

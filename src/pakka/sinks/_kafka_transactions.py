@@ -92,6 +92,17 @@ class Desk:
             found = self._admin.list_transactions()
         return [Listed(t.transactional_id, t.producer_id, str(t.state.value)) for ts in found.values() for t in ts]
 
+    def groups(self) -> frozenset[str]:
+        """Every consumer group that this user may see."""
+        with _asked():
+            return frozenset(group["group_id"] for group in self._admin.list_groups())
+
+    def reached(self, group: str) -> dict[tuple[str, int], int]:
+        """The offsets that a group has committed, by topic and partition."""
+        with _asked():
+            found = self._admin.list_group_offsets([group]).get(group, {})
+        return {(place.topic, place.partition): int(told.offset) for place, told in found.items() if told.offset >= 0}
+
     def holders(self, topic: str, partition: int) -> Sequence[Holder]:
         """Whose transactions are open in a partition, the oldest first."""
         place = TopicPartition(topic, partition)
