@@ -66,9 +66,11 @@ class PostgresApplier(SqlApplier[Line]):
             {**self.key, "epoch": token.epoch, "rows": token.rows, "checksum": token.checksum, "entry": token.entry},
         )
         # The entry names every slot and is asked of the newest epoch only, so the older ones do without.
-        mine = f"{names.ledger} %s WHERE pipeline = %%(pipeline)s AND sink = %%(sink)s AND epoch %s %%(epoch)s"
-        line.ask(f"UPDATE {mine % ('SET entry = NULL', '=')}", {**self.key, "epoch": page.newest})
-        line.ask(f"DELETE FROM {mine % ('', '<=')}", {**self.key, "epoch": token.epoch - LEDGER_EPOCHS})
+        mine = "pipeline = %(pipeline)s AND sink = %(sink)s AND epoch"
+        line.ask(f"UPDATE {names.ledger} SET entry = NULL WHERE {mine} = %(epoch)s", {**self.key, "epoch": page.newest})
+        line.ask(
+            f"DELETE FROM {names.ledger} WHERE {mine} <= %(epoch)s", {**self.key, "epoch": token.epoch - LEDGER_EPOCHS}
+        )
         return True
 
     @contextmanager

@@ -45,13 +45,13 @@ NO_TABLES = (errors.UndefinedTable, errors.InvalidSchemaName)
 
 @dataclass(frozen=True)
 class Names:
-    """Where fence and ledger are: beside the target, in its schema."""
+    """Where fence and ledger are: beside the target, in its schema. Written as statements with parameters have it."""
 
     target: Target
 
     @property
     def prefix(self) -> str:
-        return f"{quoted(self.target.schema)}." if self.target.schema else ""
+        return f"{quoted(self.target.schema)}.".replace("%", "%%") if self.target.schema else ""
 
     @property
     def fence(self) -> str:
@@ -113,7 +113,7 @@ class PostgresClerk(Clerk):
                 return self._raise(fence)
             except NO_TABLES:
                 with self.transaction() as line:
-                    line.ask(self.names.create())
+                    line.ask(self.names.create().replace("%%", "%"))
             return self._raise(fence)
 
     def _raise(self, fence: int) -> bool:

@@ -53,7 +53,7 @@ class PostgresScratch:
         with self._transaction() as line:
             had = set(self._own) <= set(_tables(line, self.sink.where))
             line.ask(f"CREATE TABLE {self._note.sql} (had_tables boolean NOT NULL)")
-            line.ask(f"INSERT INTO {self._note.sql} VALUES (%s)", (had,))
+            line.ask(f"INSERT INTO {self._note.sql} VALUES ({had})")
 
     def read(self) -> list[str]:
         with closing(self.sink.connect()) as line, line.within():
@@ -80,7 +80,7 @@ class PostgresScratch:
             line.ask(f"DROP TABLE IF EXISTS {self.sink.where.sql}")
             for name in (n for n in self._own if n in tables):
                 own = self._beside(name).sql
-                line.ask(f"DELETE FROM {own} WHERE pipeline = %s", (audit_pipeline(self.token),))
+                line.ask(f"DELETE FROM {own} WHERE pipeline = '{audit_pipeline(self.token)}'")
                 if not had and not line.ask(f"SELECT 1 FROM {own} LIMIT 1"):
                     line.ask(f"DROP TABLE {own}")
             line.ask(f"DROP TABLE {self._note.sql}")

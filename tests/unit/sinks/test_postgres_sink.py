@@ -279,13 +279,22 @@ def test_missing_rights_are_told_with_the_grant_that_gives_them(postgres_url, tm
     assert "GRANT" in raised.value.hint
 
 
-def test_reserved_words_and_quotes_are_names_like_any_other(drive, query):
-    query('CREATE SCHEMA "my ""schema"')
-    schema = pa.schema([("select", pa.int64()), ('a"b', pa.string()), ("order", pa.string())])
-    batch = pa.record_batch([[1, 1], ["x", "y"], ["first", "last"]], schema=schema)
-    driver = drive('"my ""schema".table', mode="upsert", key=("select",))
-    driver.deliver(0, batch)
-    assert query('SELECT * FROM "my ""schema"."table"') == [(1, "y", "last")]
+ODD = pa.record_batch(
+    [[1, 1], ["x", "y"], ["first", "last"]],
+    schema=pa.schema([("select", pa.int64()), ('a"b', pa.string()), ("100 %s", pa.string())]),
+)
+
+
+def test_reserved_words_quotes_and_marks_are_names_like_any_other(drive, query):
+    query('CREATE SCHEMA "my ""%(schema)s"')
+    drive('"my ""%(schema)s".table', mode="upsert", key=("select",)).deliver(0, ODD)
+    assert query('SELECT * FROM "my ""%(schema)s"."table"') == [(1, "y", "last")]
+
+
+def test_they_are_names_of_prepared_slots_too(drive, query):
+    query('CREATE SCHEMA "my ""%(schema)s"')
+    drive('"my ""%(schema)s".table').deliver(0, ODD)
+    assert query('SELECT * FROM "my ""%(schema)s"."table"') == [(1, "x", "first"), (1, "y", "last")]
 
 
 def test_columns_are_added_where_the_options_say_so_and_refused_where_not(drive, query):
