@@ -7,7 +7,7 @@ from pyspark.sql.functions import col
 
 import pakka
 from pakka.errors import AbortedError, ConfigError, QualityError, SchemaError
-from pakka.model.event import Delivered, Started, Stopped
+from pakka.model.event import Committed, Delivered, Started, Stopped
 from pakka.model.rule import OnFail, Rule
 from pakka.state import open_store
 from tests.integration.conftest import write_lines
@@ -41,7 +41,7 @@ def test_each_file_is_an_epoch_and_each_row_lands_once(spark, here, memory):
     stopped = pakka.run(pipeline, listen=events.append)
     assert memory.column("out", "id") == list(range(30))
     assert stopped == Stopped("refunds", 3, 30, "done")
-    assert [type(e) for e in events] == [Started, Delivered, Delivered, Delivered, Stopped]
+    assert [type(e) for e in events] == [Started, *[Committed, Delivered] * 3, Stopped]
 
 
 def test_a_second_run_delivers_only_what_is_new(spark, here, memory):

@@ -45,9 +45,6 @@ class Pipeline:
     sinks: Mapping[str, Output | Sink]
     process: str | Callable[[DataFrame], DataFrame] | None = None
     """Spark SQL over the view `source`, or a function from DataFrame to DataFrame."""
-    record_time: str | None = None
-    """When a row's record was made, for the metrics: a TIMESTAMP column or expression over the rows that `process` makes. If
-    not given, the column of the source that says it, where there is one and `process` lets it through."""
     quality: tuple[Rule, ...] = ()
     dead_letters: Output | Sink | None = None
     state: str = "sqlite:///.pakka/state.db"
@@ -59,6 +56,9 @@ class Pipeline:
     trigger: Trigger = field(default_factory=Trigger)
     spark: Mapping[str, str] = field(default_factory=dict)
     """Spark settings, as in `spark-defaults.conf`."""
+    record_time: str | None = None
+    """When a row's record was made, for the metrics: a TIMESTAMP column or expression over the rows that `process` makes. If
+    not given, the column of the source that says it, where there is one and `process` lets it through."""
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
