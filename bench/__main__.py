@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bench import machine, page
+from bench import curve, machine, page
 from bench.answer import Answer
 from bench.scratch import ROOT
 
@@ -74,6 +74,8 @@ def ask_group(group: str, options: argparse.Namespace) -> int:
         return 1
     if options.write:
         page.write(page.PAGE, group, options.size, answers, machine.describe())
+        if group == "kafka":
+            curve.write(curve.PAGE, options.size, answers, machine.describe())
     return 0
 
 

@@ -82,6 +82,11 @@ def _without_a_transaction(broker: Kafka, size: str) -> list[Figure]:
     return [Figure(what, Spread.ratio(wall["with"], wall["without"]), "x", _COST)]
 
 
+def transaction_of(count: int) -> str:
+    """What the time of such a transaction is called."""
+    return f"a transaction of {count:,} records of 100 bytes"
+
+
 def _latencies(broker: Kafka, size: str) -> list[Figure]:
     topic = kafka.topic(broker, "latency")
     figures = []
@@ -89,7 +94,7 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
         producer = kafka.transactional(broker.bootstrap, f"latency-{count}")
         sides = {"one": _delivering(producer, topic, kafka.records(count, 100))}
         took = [t.wall_s for t in in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS, warm_ups=3)["one"]]
-        n = f"a transaction of {count:,} records of 100 bytes"
+        n = transaction_of(count)
         figures.append(Figure(n, Spread.of(took).scaled(1e3), "ms"))
         figures.append(Figure(f"{n}, one after another", Spread.of([count / t for t in took]), "rows/s"))
     return figures

@@ -61,7 +61,7 @@ def answer(size: str) -> Answer:
 
 
 def in_spark(count: int) -> str:
-    """What the figures of such epochs in Spark are called."""
+    """What the figures of such epochs in Spark are called; with `, pakka` behind it, the time of one."""
     return f"{count:,} rows an epoch in Spark"
 
 
