@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pakka.contract.audit import AUDIT_ID, audit_pipeline
-from pakka.errors import UnavailableError
+from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import told
-from pakka.kafka_line import ANSWER_S, PASSING, Cluster
+from pakka.kafka_line import ANSWER_S, PASSING, Cluster, DriverError, error_of
 from pakka.model.id import Binding
 from pakka.sinks._kafka_transactions import CannotAskError, desk
 from pakka.sinks._scratch import SCRATCH
@@ -57,10 +57,12 @@ class KafkaScratch:
 
     def make(self) -> None:
         with _asking(self.sink, "nothing was made", self.sink.topic) as cluster:
-            # They are not there. It is how to find out, before anything is made, whether it may be removed again.
+            # They are not there. A broker says so to who has some right to such topics, and to no other.
             cluster.delete(self._topics)
             cluster.create(self.sink.topic, 1, -1, {})
-            cluster.await_topic(self.sink.topic)
+            operations = cluster.await_topic(self.sink.topic).operations
+        if operations and "DELETE" not in operations:
+            raise self._left_behind()
 
     def read(self) -> list[str]:
         with _asking(self.sink, about=self.sink.topic) as cluster:
@@ -84,7 +86,23 @@ class KafkaScratch:
 
     def remove(self) -> None:
         with _asking(self.sink, "it is left behind", self.sink.topic) as cluster:
-            cluster.delete(self._topics)
+            try:
+                cluster.delete(self._topics)
+            except DriverError as error:
+                if error_of(error).name() != "TOPIC_AUTHORIZATION_FAILED":
+                    raise
+                # Who has no right to them at all was not let make them either, and has been told so.
+                if not set(self._topics).isdisjoint(cluster.names()):
+                    raise self._left_behind() from None
+
+    def _left_behind(self) -> SinkError:
+        user = self.sink.address.settings.get("sasl.username", "NAME")
+        return SinkError(
+            f"{SCRATCH}: {self.sink.address}: the user of `settings` may make topic `{self.sink.topic}` and may not remove it; it is left "
+            "behind, without rows",
+            hint=f"`kafka-acls.sh --add --allow-principal User:{user} --operation DELETE --topic {self.audited.ledger} "
+            "--resource-pattern-type prefixed`, then audit it again, which removes it",
+        )
 
     @property
     def _binding(self) -> Binding:

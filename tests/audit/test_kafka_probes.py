@@ -1,0 +1,428 @@
+"""Settings of a live Kafka cluster that weaken the sink are named, with what mends them; a right one is left in peace.
+
+Three brokers, because what a second copy is worth is only seen where there are some; beside them one that is set up badly, and
+asks who comes.
+"""
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from pakka.audit.run import audit
+from pakka.contract.audit import Severity
+from pakka.errors import RefusedError, SinkError
+from pakka.sinks import _kafka_probes
+from pakka.sinks._kafka_facts import read_facts
+from pakka.sinks._kafka_transactions import CannotAskError
+from pakka.sinks.kafka import KafkaSink
+from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka, running_kafka
+from tests.unit.coordinator.stage import Stage
+from tests.unit.sinks.kafka_kit import PATIENCE_S
+from tests.unit.sinks.test_kafka_rights import PASSWORD, SETTINGS, USER
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
+SHORT_MS = 2000
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    need_kafka()
+    with running_kafka(nodes=3) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def lax():
+    """One broker whose transactions are short, and are not ended when their time is over; who comes is asked for at its second
+    door.
+    """
+    need_kafka()
+    short = {
+        "transaction.max.timeout.ms": str(SHORT_MS),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
+    }
+    with relayed_kafka(settings={**SETTINGS, **short}) as (kafka, proxy):
+        yield kafka.bootstrap, f"127.0.0.1:{proxy.port}"
+
+
+@pytest.fixture
+def topics(cluster):
+    topics = Topics(cluster.bootstrap)
+    yield topics
+    topics.drop()
+
+
+@pytest.fixture
+def lax_topics(lax):
+    topics = Topics(lax[0])
+    yield topics
+    topics.drop()
+
+
+def sink_on(topics, topic="refunds", servers="", copies=-1, **options):
+    name = topics.name(topic)
+    if "create" not in options:
+        topics.create(topic, copies=copies)
+    return KafkaSink(servers or topics.bootstrap, topic=name, ledger=topics.name("pakka"), **options)
+
+
+def found(sink):
+    findings = {probe.name: probe.look() for probe in sink.probes()}
+    assert all(finding.name == name for name, finding in findings.items())
+    assert all(finding.fix for finding in findings.values() if finding.severity is not FINE)
+    return findings
+
+
+def weak(sink):
+    return {name: (f.value, f.severity) for name, f in found(sink).items() if f.severity is not FINE}
+
+
+def alter(servers, name, kind=ResourceType.TOPIC, **settings):
+    """As `kafka-configs.sh --alter --add-config` does; None takes a setting back."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    entries = [
+        ConfigEntry(
+            key.replace("_", "."),
+            value or "",
+            incremental_operation=AlterConfigOpType.SET if value else AlterConfigOpType.DELETE,
+        )
+        for key, value in settings.items()
+    ]
+    (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
+    done.result(PATIENCE_S)
+
+
+def await_finding(sink, name, severity):
+    """A broker takes settings into use a moment after it was told."""
+    (probe,) = [p for p in sink.probes() if p.name == name]
+    give_up = time.monotonic() + PATIENCE_S
+    while (finding := probe.look()).severity is not severity:
+        assert time.monotonic() < give_up, finding
+        time.sleep(0.05)
+    return finding
+
+
+def mended(sink, finding):
+    """Do what the fix says, for one that is `kafka-configs.sh --alter --topic`."""
+    words = finding.fix.split()
+    assert words[:4] == ["kafka-configs.sh", "--bootstrap-server", sink.servers, "--alter"]
+    topic, setting = words[words.index("--topic") + 1], words[words.index("--add-config") + 1]
+    name, _, value = setting.partition("=")
+    alter(sink.servers, topic, **{name.replace(".", "_"): value})
+    return await_finding(sink, finding.name, FINE)
+
+
+def test_a_cluster_as_it_should_be_is_left_in_peace(topics):
+    sink = sink_on(topics)
+    topics.create("pakka.ledger.refunds.out", cleanup_policy="compact")
+    assert weak(sink) == {}
+    seen = found(sink)
+    assert seen["server version"].value.endswith(", transaction.version 2")
+    assert seen["transaction log"].value == "3 replicas, 2 in sync"
+    assert seen["ledger topic"].value == f"compact, {topics.name('pakka.ledger.refunds.out')}"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "severity", "value", "why"),
+    [
+        ("min.insync.replicas", {"min_insync_replicas": "1"}, BREAKS, "1 of 3", "one broker alone acknowledges"),
+        ("min.insync.replicas", {"min_insync_replicas": "4"}, BREAKS, "4 of 3", "every write is refused"),
+        (
+            "unclean.leader.election.enable",
+            {"unclean_leader_election_enable": "true"},
+            BREAKS,
+            "true",
+            "that is behind",
+        ),
+        ("retention", {"cleanup_policy": "compact"}, WARNS, "compact", "only the newest record stays"),
+        ("retention", {"retention_ms": "7200000"}, WARNS, "2 hours", "never sees what was committed"),
+        ("message.timestamp.type", {"message_timestamp_type": "LogAppendTime"}, WARNS, "LogAppendTime", "column `at`"),
+        ("max.message.bytes", {"max_message_bytes": "5000"}, WARNS, "5000", "`max_record_bytes` is 9000"),
+    ],
+)
+def test_a_target_topic_that_is_weakened_is_named_and_its_fix_mends_it(topics, name, settings, severity, value, why):
+    sink = sink_on(topics, timestamp="at", max_record_bytes=9000)
+    assert weak(sink) == {}
+    alter(sink.servers, sink.topic, **settings)
+    finding = await_finding(sink, name, severity)
+    assert finding.value.startswith(value)
+    assert why in finding.why
+    assert mended(sink, finding).severity is FINE
+    assert weak(sink) == {}
+
+
+def test_as_many_in_sync_as_there_are_is_told_to_stop_with_one_broker(topics):
+    sink = sink_on(topics)
+    alter(sink.servers, sink.topic, min_insync_replicas="3")
+    assert "while a single broker is down" in await_finding(sink, "min.insync.replicas", WARNS).why
+
+
+@pytest.mark.parametrize("what", ["refunds", "pakka.ledger.refunds.out"])
+def test_a_topic_on_one_of_three_brokers_is_named(topics, what):
+    sink = sink_on(topics, copies=1 if what == "refunds" else 3)
+    if what != "refunds":
+        topics.create(what, copies=1, cleanup_policy="compact", min_insync_replicas="1")
+    else:
+        alter(sink.servers, sink.topic, min_insync_replicas="1")
+        await_finding(sink, "min.insync.replicas", FINE)
+    assert weak(sink) == {"replication factor": (f"1 of {topics.name(what)}", BREAKS)}
+    assert f"with 3 replicas of {topics.name(what)}" in found(sink)["replication factor"].fix
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_ledger_that_forgets_is_named_and_its_fix_mends_it(topics, policy):
+    sink = sink_on(topics)
+    ledger = topics.create("pakka.ledger.refunds.out", cleanup_policy="compact")
+    alter(sink.servers, ledger, cleanup_policy=policy, retention_ms="7200000")
+    finding = await_finding(sink, "ledger topic", BREAKS)
+    assert finding.value == f"{policy} of {ledger}"
+    assert "after 2 hours the ledger forgets" in finding.why
+    assert mended(sink, finding).severity is FINE
+
+
+def test_a_ledger_of_several_partitions_is_named(topics):
+    sink = sink_on(topics)
+    ledger = topics.create("pakka.ledger.refunds.out", partitions=2, cleanup_policy="compact")
+    assert weak(sink) == {"ledger topic": (f"2 partitions of {ledger}", BREAKS)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [
+        ({"min_insync_replicas": "1"}, "min.insync.replicas 1 of 3 of __transaction_state"),
+        ({"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable true of __transaction_state"),
+    ],
+)
+def test_a_transaction_log_that_is_weakened_is_named_and_its_fix_mends_it(topics, settings, value):
+    sink = sink_on(topics)
+    with opened(sink.servers, sink.topic, topics.name("id")) as producer:
+        producer.abort_transaction()
+    alter(sink.servers, "__transaction_state", **settings)
+    finding = await_finding(sink, "transaction log", BREAKS)
+    assert finding.value == value
+    assert mended(sink, finding).severity is FINE
+
+
+def test_a_transaction_log_that_is_not_there_yet_is_judged_as_it_would_be_made(lax_topics):
+    facts = read_facts(sink_on(lax_topics))
+    assert (facts.log.replicas, facts.log.settings["min.insync.replicas"]) == (1, "1")
+
+
+def test_brokers_that_do_not_verify_transactions_are_named_and_the_fix_mends_it(topics, cluster):
+    name = "transaction.partition.verification.enable"
+    sink = sink_on(topics)
+    setting = name.replace(".", "_")
+    try:
+        alter(sink.servers, "1", ResourceType.BROKER, **{setting: "false"})
+        finding = await_finding(sink, name, WARNS)
+        assert finding.fix.endswith(f"--entity-type brokers --entity-default --add-config {name}=true")
+    finally:
+        alter(sink.servers, "1", ResourceType.BROKER, **{setting: None})
+    await_finding(sink, name, FINE)
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "severity", "why"),
+    [
+        ("900001", BREAKS, "the brokers refuse"),
+        ("59999", WARNS, "take longer to be written"),
+        ("60000", FINE, "time to write an epoch"),
+    ],
+)
+def test_the_time_that_is_asked_for_is_held_against_what_the_brokers_give(topics, asked_ms, severity, why):
+    sink = sink_on(topics, settings={"transaction.timeout.ms": asked_ms})
+    finding = found(sink)["transaction.max.timeout.ms"]
+    assert (finding.value, finding.severity) == (f"900000, and {asked_ms} is asked for", severity)
+    assert why in finding.why
+
+
+def test_a_target_that_is_missing_is_named_unless_the_sink_may_make_it(topics):
+    assert weak(sink_on(topics, create=False)) == {"target topic": ("no topic", BREAKS)}
+    assert weak(sink_on(topics, create=True)) == {}
+    assert weak(sink_on(topics, create=True, replication=1)) == {
+        "replication factor": (f"1 of {topics.name('refunds')}", BREAKS),
+        "min.insync.replicas": (f"2 of 1 of {topics.name('refunds')}", BREAKS),
+    }
+
+
+def test_of_topics_that_rows_name_it_is_said_that_they_are_not_known(topics):
+    sink = KafkaSink(topics.bootstrap, topic_column="topic", ledger=topics.name("pakka"), timestamp="at")
+    assert weak(sink) == {"target topic": ("not known", WARNS)}
+
+
+@contextmanager
+def opened(servers, topic, transactional_id):
+    """A transaction that is open in partition 0."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": transactional_id, "transaction.timeout.ms": SHORT_MS}
+    )
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, b"x", partition=0)
+    producer.flush(PATIENCE_S)
+    yield producer
+
+
+def test_a_transaction_that_holds_readers_back_is_named_with_its_producer(lax_topics, monkeypatch):
+    sink = sink_on(lax_topics)
+    with opened(sink.servers, sink.topic, lax_topics.name("theirs")) as producer:
+        assert found(sink)["open transactions"].severity is FINE, "it is not old"
+        monkeypatch.setattr(_kafka_probes, "OPEN_S", 0.0)
+        finding = found(sink)["open transactions"]
+        assert finding.severity is WARNS
+        assert f"partition 0 of {sink.topic} for " in finding.value
+        assert f"transactional id {lax_topics.name('theirs')}" in finding.value
+        assert "nobody sees 3 records" in finding.why
+        await_hanging(sink)
+        monkeypatch.setattr(_kafka_probes, "desk", silent)
+        assert "describe-producers" in found(sink)["open transactions"].fix
+        assert found(sink)["server version"].value == "not known"
+        producer.abort_transaction()
+    assert await_finding(sink, "open transactions", FINE)
+
+
+def await_hanging(sink):
+    """It is older than any may be, and the broker does not end it."""
+    give_up = time.monotonic() + PATIENCE_S
+    while "no coordinator will end it" not in (finding := found(sink)["open transactions"]).why:
+        assert time.monotonic() < give_up, finding
+        time.sleep(0.1)
+    assert finding.fix.endswith(f"abort --topic {sink.topic} --partition 0 --start-offset 0")
+
+
+def silent(address):
+    raise CannotAskError("nobody tells")
+
+
+def test_a_broker_whose_transactions_are_short_is_named(lax_topics):
+    assert weak(sink_on(lax_topics)) == {
+        "replication factor": (f"1 of {lax_topics.name('refunds')}", WARNS),
+        "transaction log": ("replication factor 1 of __transaction_state", WARNS),
+        "transaction.max.timeout.ms": ("2000, and 2000 is asked for", WARNS),
+    }
+
+
+def test_brokers_that_are_too_old_are_named(lax_topics, monkeypatch):
+    monkeypatch.setattr(_kafka_probes.Desk, "version", lambda _: "2.4")
+    finding = found(sink_on(lax_topics))["server version"]
+    assert (finding.severity, finding.fix) == (BREAKS, "use Kafka 2.5 or newer")
+
+
+def allow(lax, topics, *rights):
+    admin = AdminClient({"bootstrap.servers": lax[0], "log_level": 2})
+    kinds = {"refunds": ResourcePatternType.LITERAL, "pakka": ResourcePatternType.PREFIXED}
+    bindings = [
+        AclBinding(kind, topics.name(name), kinds[name], f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        for name, kind, operation in rights
+    ]
+    for made in admin.create_acls(bindings).values() if bindings else []:
+        made.result(PATIENCE_S)
+
+
+def guarded(lax, topics, *rights):
+    """A sink that comes in by the door where rights are asked for."""
+    allow(lax, topics, *rights)
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    settings |= {"sasl.username": USER, "sasl.password": PASSWORD}
+    return sink_on(topics, servers=lax[1], settings=settings)
+
+
+def test_rights_that_are_missing_are_named_by_right(lax, lax_topics):
+    lax_topics.create("pakka.ledger.refunds.out", cleanup_policy="compact")
+    topic = ResourceType.TOPIC
+    sink = guarded(lax, lax_topics, ("refunds", topic, AclOperation.DESCRIBE), ("pakka", topic, AclOperation.READ))
+    finding = found(sink)["rights"]
+    target, ledger = sink.topic, lax_topics.name("pakka.ledger.refunds.out")
+    assert (finding.severity, finding.value) == (BREAKS, f"no WRITE on topic {target}, no WRITE on topic {ledger}")
+    assert finding.fix.startswith(
+        f"kafka-acls.sh --bootstrap-server {lax[1]} --add --allow-principal User:{USER} --operation WRITE --topic {target}; "
+    )
+    assert PASSWORD not in str(found(sink))
+
+
+def test_settings_that_may_not_be_read_are_not_taken_for_right(lax, lax_topics):
+    sink = guarded(lax, lax_topics, ("refunds", ResourceType.TOPIC, AclOperation.WRITE))
+    seen = found(sink)
+    for name in ("min.insync.replicas", "retention", "max.message.bytes", "transaction.max.timeout.ms"):
+        assert (seen[name].value, seen[name].severity) == ("not known", WARNS)
+        assert "--operation DESCRIBE_CONFIGS" in seen[name].fix
+    assert seen["rights"].severity is FINE
+
+
+def test_a_topic_that_is_hidden_is_named_with_the_right_to_it(lax, lax_topics):
+    seen = found(guarded(lax, lax_topics))
+    assert (seen["target topic"].value, seen["target topic"].severity) == ("hidden", BREAKS)
+    assert seen["rights"].value == f"no WRITE on topic {lax_topics.name('refunds')}"
+
+
+def scratch_topics(lax, topics):
+    admin = AdminClient({"bootstrap.servers": lax[0], "log_level": 2})
+    prefix = topics.name("pakka.audit.")
+    return [name for name in admin.list_topics(timeout=PATIENCE_S).topics if name.startswith(prefix)]
+
+
+def test_an_audit_without_rights_makes_nothing(lax, lax_topics, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(SinkError, match=r"uthorization failed; nothing was made") as refused:
+        audit(guarded(lax, lax_topics), "kafka")
+    assert "kafka-acls.sh" in refused.value.hint
+    assert scratch_topics(lax, lax_topics) == []
+
+
+def test_an_audit_that_may_make_topics_and_not_remove_them_says_so_and_leaves_no_row(
+    lax, lax_topics, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    rights = [("pakka", ResourceType.TOPIC, o) for o in (AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE)]
+    sink = guarded(lax, lax_topics, *rights)
+    with pytest.raises(SinkError, match=r"may not remove it; it is left behind, without rows") as refused:
+        audit(sink, "kafka")
+    assert "--operation DELETE" in refused.value.hint
+    (left,) = scratch_topics(lax, lax_topics)
+    (token,) = sink.scratch_tokens()
+    allow(lax, lax_topics, ("pakka", ResourceType.TOPIC, AclOperation.DELETE))
+    sink.scratch(token).remove()
+    assert token in left
+    give_up = time.monotonic() + PATIENCE_S
+    while scratch_topics(lax, lax_topics):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def test_a_cluster_that_is_weakened_while_a_pipeline_runs_stops_it(topics, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sink = sink_on(topics)
+    stage = Stage({"refunds": sink})
+    driver = stage.driver(probe_every=1)
+    driver.start(stage.checkpoint())
+    driver.deliver(stage.origin(0), stage.prepare)
+    stage.planned = stage.acknowledged = 0
+    alter(sink.servers, sink.topic, min_insync_replicas="1")
+    await_finding(sink, "min.insync.replicas", BREAKS)
+    stage.planned = 1
+    with pytest.raises(RefusedError, match=r"was weakened while it runs: min.insync.replicas is `1 of 3 of"):
+        driver.deliver(stage.origin(1), stage.prepare)
+    assert [d.epoch.number for d in stage.store.read("refunds").open] == [0]
+    driver.stop()
+
+
+def test_no_secret_is_in_the_words_of_a_sink_that_is_asked(lax, lax_topics):
+    sink = replace(sink_on(lax_topics), settings={"sasl.password": PASSWORD})
+    assert PASSWORD not in str(found(sink))
