@@ -18,13 +18,14 @@ committed, and what is not never will be.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from pakka.errors import FencedError, PakkaError, UnavailableError, UnknownOutcomeError
 from pakka.kafka_error import FENCED, FORGOTTEN, reason_of, told, told_error, why
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _INIT_S = 2 * ANSWER_S
 """For the id: the coordinator first ends what was open, which needs the leaders of all its partitions."""
 _COMMIT_S = 2 * ANSWER_S
+_GROUP_S = 1.25 * ANSWER_S
+"""For the offsets of a group: a little more than what the library is told, which should be the first to give up."""
 _ABORT_S = 10.0
 """For an abort: what it does not do in this time, the next one who asks for the id does."""
 
@@ -183,7 +186,8 @@ class KafkaApplier(Applier):
             for partition, offset in ends.items()
         ]
         if offsets:
-            producer.send_offsets_to_transaction(offsets, self._metadata(where["group"]), ANSWER_S)
+            group = self._metadata(where["group"])
+            _within(_GROUP_S, lambda: producer.send_offsets_to_transaction(offsets, group, ANSWER_S))
 
     def _own_cluster(self) -> str:
         self._cluster_id = self._cluster_id or self.book.cluster.id
@@ -236,6 +240,30 @@ class KafkaApplier(Applier):
     def _drop(self) -> None:
         # Not closed: that would abort what may be about to be committed.
         self._session = None
+
+
+def _within(limit_s: float, call: Callable[[], None]) -> None:
+    """Call, and give up after so long whatever the call does.
+
+    librdkafka 2.16 does not keep the time that it is told for the offsets of a group: if the group's coordinator has left the list of
+    brokers, it waits for ever (its issues 5456 and 5511). Who gave up must not use the producer again.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    # Not waited for at the end of the process either.
+    thread = threading.Thread(target=run, name="pakka-kafka-offsets", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the group's offsets were not taken in {limit_s:g} s"))
+    if raised:
+        raise raised[0]
 
 
 def _of_kafka(position: str) -> dict[str, Any] | None:

@@ -171,6 +171,9 @@ class KafkaSink(SpooledSink):
             **PRODUCER,
             "message.timeout.ms": min(timeout_ms, _DELIVERY_MS),
             "batch.size": self._batch_bytes(whose),
+            # Without it the library forgets brokers that are all away for a moment, and then waits for the one that it has forgotten
+            # (its issue 5511). Who finds nobody for long is replaced by a new producer anyway, which asks `servers`.
+            "metadata.recovery.strategy": "none",
         }
         given = {name.replace(".", "_"): value for name, value in tuning.items() if name not in self.address.settings}
         return self.address.producer(
