@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -365,10 +366,10 @@ class Cluster:
             asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
             return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
 
-        return self._patiently(ask) if wanted else {}
+        return self._patiently(ask, topic) if wanted else {}
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while something moves."""
+    def _patiently(self, ask: Callable[[], Answer], topic: str = "") -> Answer:
+        """Ask again while something moves. Of `topic` the library remembers who leads it, and since when, for a minute."""
         deadline = time.monotonic() + _MOVING_S
         while True:
             try:
@@ -377,6 +378,9 @@ class Cluster:
                 if error_of(error).code() not in PASSING or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
+            if topic:
+                with suppress(*DriverError):
+                    self.admin.list_topics(topic, timeout=_PAUSE_S * 20)
 
     def _wait(self, future: Future[Answer]) -> Answer:
         try:
