@@ -9,7 +9,7 @@ ANSWER_S = 3.0
 def impatient() -> None:
     """Wait for an answer only a moment."""
     kafka_line.ANSWER_S = _kafka_applier.ANSWER_S = _kafka_ledger.ANSWER_S = ANSWER_S
-    _kafka_applier._INIT_S = _kafka_applier._COMMIT_S = _kafka_applier._ABORT_S = ANSWER_S
+    _kafka_applier._INIT_S = _kafka_applier._COMMIT_S = _kafka_applier._GROUP_S = _kafka_applier._ABORT_S = ANSWER_S
 
 
 IMPATIENT = f"{__name__}:impatient"

@@ -1,0 +1,72 @@
+"""Transactions that are open for too long: the broker aborts ours, and those of others keep readers back."""
+
+import pytest
+from confluent_kafka import Producer
+
+from pakka.testing.crash import Drill
+from tests.faults.extent import one_store
+from tests.faults.watched import DONE
+
+pytestmark = [pytest.mark.faults, pytest.mark.kafka]
+
+MIDDLE = 1
+SHORT = {"transaction.timeout.ms": 1500}
+INSIDE = ["commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
+
+
+@one_store
+@pytest.mark.parametrize("point", INSIDE)
+def test_a_transaction_that_expires_while_its_driver_is_frozen_is_replayed(make_kafka_site, state, point):
+    site = make_kafka_site(state, settings=SHORT)
+    child = site.freeze(Drill(point, epoch=MIDDLE))
+    site.wait_until_expired()
+    child.wake()
+    assert site.ends(child) == DONE, child.said
+    site.check()
+
+
+@one_store
+@pytest.mark.parametrize("point", INSIDE)
+def test_a_transaction_that_expires_with_its_driver_dead_is_replayed_by_the_next_one(make_kafka_site, state, point):
+    site = make_kafka_site(state, settings=SHORT)
+    site.crash(Drill(point, epoch=MIDDLE))
+    site.wait_until_expired()
+    site.check_whole_epochs()
+    site.finish()
+
+
+@pytest.mark.certify_only
+@one_store
+@pytest.mark.parametrize("point", INSIDE)
+def test_a_transaction_that_expires_while_the_broker_is_away_is_replayed(mortal, make_mortal_site, state, point):
+    site = make_mortal_site(state, settings=SHORT)
+    child = site.freeze(Drill(point, epoch=MIDDLE))
+    mortal.kill()
+    mortal.server.restart()
+    site.wait_until_expired()
+    child.wake()
+    site.ends(child)
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+def test_a_transaction_of_somebody_else_keeps_readers_back_and_nothing_is_lost(make_kafka_site, state):
+    site = make_kafka_site(state)
+    topic = site.outlet.topics["refunds"]
+    hanging = Producer({"bootstrap.servers": site.outlet.direct, "transactional.id": "theirs", "log_level": 2})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    for partition in range(3):
+        hanging.produce(topic, b"theirs", partition=partition)
+    assert hanging.flush(30) == 0
+    site.run()
+    # All is done, and none of it can be read: whoever looks for the reason finds it.
+    assert site.judge.read("refunds") == []
+    assert site.judge.in_doubt() == []
+    lags = site.outlet.sink("refunds").lags("")
+    assert len(lags) == 3
+    assert sum(lag.held for lag in lags) >= len(site.judge.wanted("refunds"))
+    hanging.abort_transaction(30)
+    site.onlooker.await_markers("theirs")
+    site.check()
