@@ -8,7 +8,7 @@ from typing import Any
 from pakka.contract.sink import Sink
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
-from tests.conformance.kafka_twins import Apart, TwinSink, Unfenced, Unrecorded
+from tests.conformance.kafka_twins import Apart, TwinSink, Unrecorded
 from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
@@ -96,7 +96,3 @@ def apart(site: Path) -> dict[str, Sink]:
 
 def unrecorded(site: Path) -> dict[str, Sink]:
     return _twin(site, Unrecorded)
-
-
-def unfenced(site: Path) -> dict[str, Sink]:
-    return _twin(site, Unfenced)

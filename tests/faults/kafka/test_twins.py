@@ -1,0 +1,53 @@
+"""The tests of this directory can fail: broken twins of the Kafka sink are caught by the judge, and by the reader."""
+
+import pytest
+from confluent_kafka import Producer
+
+from pakka.testing.crash import Drill
+
+pytestmark = [pytest.mark.faults, pytest.mark.kafka]
+
+LAST = 2
+
+
+@pytest.fixture
+def twin_site(make_kafka_site, ground):
+    def make(name):
+        state = f"sqlite:///{ground}/state.db"
+        return make_kafka_site(state, sinks=f"tests.faults.kafka.outputs:{name}", position="", tries=2)
+
+    return make
+
+
+def test_a_ledger_record_in_another_transaction_is_caught(twin_site):
+    """It says that an epoch is visible whose records were never committed."""
+    site = twin_site("apart")
+    site.crash(Drill("commit.kafka.sent", epoch=LAST))
+    site.start().wait()
+    assert any("refunds: 90 rows lost" in f for f in site.judge.final())
+
+
+def test_an_epoch_without_a_ledger_record_is_caught(twin_site):
+    """Nobody knows that it was committed, and so it is committed again."""
+    site = twin_site("unrecorded")
+    site.crash(Drill("commit.applied", epoch=0))
+    site.start().wait()
+    assert any("refunds: 77 rows twice" in f for f in site.judge.final())
+    site.wait_for_a_look()
+    assert any("came into sight again" in f for f in site.findings())
+
+
+def test_a_record_of_somebody_else_is_found_by_the_judge_and_by_the_reader(make_kafka_site, ground):
+    site = make_kafka_site(f"sqlite:///{ground}/state.db")
+    site.finish()
+    producer = Producer({"bootstrap.servers": site.outlet.direct, "log_level": 2})
+    producer.produce(
+        site.outlet.topics["refunds"], b'{"id":0,"batch":0,"merchant":"merchant 0 \xe2\x82\xb9","amount":1}'
+    )
+    producer.produce(site.outlet.topics["refunds"], b"what is this")
+    assert producer.flush(30) == 0
+    assert any("2 rows twice or foreign" in f for f in site.judge.final())
+    site.wait_for_a_look()
+    seen = "\n".join(site.findings())
+    assert "came into sight again: (0, 0," in seen
+    assert "a foreign row came into sight" in seen
