@@ -75,6 +75,10 @@ certify: setup setup-postgres setup-mariadb setup-kafka ## run the long fault-in
 certify-sql: setup setup-postgres setup-mariadb ## kill drivers, workers and database servers under the SQL sinks, 1,000 times at random
 	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults/sql -n 2 --dist worksteal $(ARGS)
 
+.PHONY: certify-kafka
+certify-kafka: setup setup-kafka setup-postgres ## kill drivers and brokers under the Kafka sink, 1,000 times at random
+	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults/kafka -n 2 --dist worksteal $(ARGS)
+
 .PHONY: model
 model: setup-model ## check the protocol in docs/protocol, and that its broken forms are found out; ARGS names some of them
 	@$(PY) docs/protocol/check.py $(ARGS)
