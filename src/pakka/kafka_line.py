@@ -152,9 +152,15 @@ class Address:
         """Have the library read every setting, without a connection: an unknown name or a wrong value is `ConfigError`."""
         self._made(whose, Producer, {})
 
-    def producer(self, whose: str, **more: Any) -> tuple[Producer, Grievance]:
-        """`more`: settings with `_` for `.`; they go before the user's."""
-        return self._client(whose, Producer, more)
+    def producer(
+        self, whose: str, *, heed: Callable[[str], None] | None = None, **more: Any
+    ) -> tuple[Producer, Grievance]:
+        """`more`: settings with `_` for `.`; they go before the user's. `heed` is told the statistics."""
+
+        def make(settings: dict[str, Any], **beside: Any) -> Producer:
+            return Producer({**settings, "stats_cb": heed} if heed is not None else settings, **beside)
+
+        return self._client(whose, make, more)
 
     def consumer(self, whose: str, **more: Any) -> tuple[Consumer, Grievance]:
         """One that reads what is committed, commits nothing by itself, and tells where a partition ends."""

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -68,6 +69,25 @@ def test_a_sink_of_a_pipeline_keeps_all_four_and_the_cluster_is_left_as_it_was(k
         "transaction log": "replication factor 1 of __transaction_state",
     }
     assert topics_are(sink)
+
+
+def test_a_sink_with_prepared_transactions_keeps_all_four_and_leaves_no_topic(sink):
+    sink = replace(sink, way="prepared")
+    report = audit(sink, "kafka")
+    assert [a.verdict for a in report.answers] == [Verdict.PASS] * 4, report.failed
+    assert topics_are(sink)
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "severity", "why"),
+    [(120_000, Severity.WARNS, "sent a second time"), (900_000, Severity.FINE, "the start of a driver")],
+)
+def test_the_time_of_a_prepared_transaction_is_held_against_an_epoch_and_a_restart(sink, asked_ms, severity, why):
+    prepared = replace(sink, way="prepared", settings={"transaction.timeout.ms": asked_ms})
+    (probe,) = [p for p in prepared.probes() if p.name == "transaction.max.timeout.ms"]
+    finding = probe.look()
+    assert finding.severity is severity
+    assert why in finding.why
 
 
 def test_an_interrupted_audit_leaves_no_topic(sink):

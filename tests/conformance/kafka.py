@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -120,3 +121,20 @@ class DeafKafkaHarness(KafkaHarness):
         finally:
             points.arm(None)
             self.ground.proxy.refuse(False)
+
+
+class PreparedKafkaHarness(KafkaHarness):
+    """The same topic, by transactions that the writers leave open. The driver ends them with version 4 of the request."""
+
+    name = "kafka-prepared"
+
+    def sink(self):
+        return replace(super().sink(), way="prepared")
+
+    @contextmanager
+    def cut(self, *, is_done: bool) -> Iterator[Cut]:
+        cut, proxy = Cut(), self.ground.proxy
+        before = proxy.cuts
+        proxy.cut_at(request_mark(END_TXN, 4), is_delivered=is_done)
+        yield cut
+        cut.is_struck = proxy.cuts > before

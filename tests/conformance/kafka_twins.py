@@ -1,15 +1,23 @@
 """Broken twins of the Kafka applier: each makes one mistake that looks harmless, and says which case of the contract catches it."""
 
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pakka.errors import UnknownOutcomeError
+from pakka.model.outcome import COMMITTED
+from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_ledger import LedgerTopic, Page
+from pakka.sinks._kafka_prepared import PreparedCommitter
+from pakka.sinks._kafka_slots import Found
+from pakka.sinks._two_phase import Share
 from pakka.sinks.kafka import KafkaSink
 from pakka.testing.contract import Harness
-from tests.conformance.kafka import DeafKafkaHarness, KafkaHarness
+from tests.conformance.kafka import DeafKafkaHarness, KafkaHarness, PreparedKafkaHarness
+
+_PATIENCE_S = 60
 
 
 class Unrecorded(KafkaApplier):
@@ -100,3 +108,60 @@ CAUGHT_BY: dict[type[KafkaApplier], tuple[str, type[KafkaHarness], str]] = {
     Trusting: ("a_lost_request_is_not_called_committed", DeafKafkaHarness, "12 lost"),
 }
 """By twin, the case that catches it, on which line, and by what."""
+
+
+class GoingOn(PreparedCommitter):
+    """Takes a transaction that is gone for one that is done, and goes on: what Flink's committer does, beside a line in the log."""
+
+    def _settle(self, epoch, record, known):
+        known.shares[record.slot.number] = Share(
+            record.slot.number, record.slot.fence, record.slot.attempt, 0, "0" * 16
+        )
+        return COMMITTED
+
+
+class Blind(PreparedCommitter):
+    """Takes a transaction that is gone for one that has expired, and does not look whether its rows are visible."""
+
+    def _found(self):
+        return Found()
+
+
+@dataclass(frozen=True)
+class PreparedTwinSink(KafkaSink):
+    """The Kafka sink with another committer of prepared transactions."""
+
+    committer: type[PreparedCommitter] = field(default=PreparedCommitter, kw_only=True)
+
+    def open_committer(self, binding, fence):
+        return self.committer(self, binding, fence)
+
+
+class ExpiringHarness(PreparedKafkaHarness):
+    """Transactions that the broker ends after two seconds."""
+
+    def __init__(self, place, committer: type[PreparedCommitter] = PreparedCommitter) -> None:
+        super().__init__(place)
+        self.committer = committer
+
+    def sink(self):
+        honest = super().sink()
+        settings = {**honest.settings, "transaction.timeout.ms": 2000}
+        return PreparedTwinSink(
+            honest.servers,
+            topic=honest.topic,
+            ledger=honest.ledger,
+            settings=settings,
+            way="prepared",
+            committer=self.committer,
+        )
+
+    def await_expiry(self, records: Sequence[Prepared]) -> None:
+        """Until the broker has ended every one of these by itself."""
+        wanted, give_up = {r.detail["id"] for r in records}, time.monotonic() + _PATIENCE_S
+        while any(
+            ident in wanted and state in ("Ongoing", "PrepareAbort")
+            for ident, state in self.ground.transactions(self.prefix).items()
+        ):
+            assert time.monotonic() < give_up, "a transaction of two seconds does not expire"
+            time.sleep(0.1)

@@ -22,12 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from pakka.errors import FencedError, PakkaError, UnavailableError, UnknownOutcomeError
+from pakka.errors import FencedError, PakkaError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.kafka_error import FENCED, FORGOTTEN, reason_of, told, told_error, why
 from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, fatal_of
 from pakka.model.id import Binding
@@ -62,6 +62,9 @@ class _Session:
 class KafkaApplier(Applier):
     """Holds the driver's producer, for one sink of one pipeline."""
 
+    knows_parts: ClassVar[bool] = False
+    """Whether an epoch may be found of which only some slots are visible."""
+
     def __init__(self, sink: KafkaSink, binding: Binding) -> None:
         self.sink = sink
         self.binding = binding
@@ -80,6 +83,12 @@ class KafkaApplier(Applier):
             # A producer was lost, and with it perhaps an answer: only who has the id knows what became of its transaction.
             session = self._settle(self._fence)
         page = session.page if session is not None else self.book.read()
+        if not page.is_whole and not self.knows_parts:
+            raise SinkError(
+                f"{self.binding}: {self.address}: epoch {page.epoch} is visible in part: it was begun by `way: prepared`, and this run's "
+                "is `spooled`; nothing was changed",
+                hint="run once with `way: prepared`, which finishes it; then change the way",
+            )
         return page.fence, page.entry
 
     def raise_fence(self, fence: int) -> None:
@@ -108,6 +117,9 @@ class KafkaApplier(Applier):
 
         self._transact(session, page, fill)
         return True
+
+    def outbox(self, producer: Producer) -> Outbox:
+        return Outbox(producer, self.sink.topic or None)
 
     def close(self) -> None:
         self._drop()
@@ -159,7 +171,7 @@ class KafkaApplier(Applier):
         self._session = session
 
     def _send(self, producer: Producer, token: Token, batches: Iterator[pa.RecordBatch]) -> Outbox:
-        outbox = Outbox(producer, self.sink.topic or None)
+        outbox = self.outbox(producer)
         until_half = token.rows // 2
         for batch in batches:
             if 0 <= until_half < batch.num_rows:

@@ -74,7 +74,9 @@ def read_facts(sink: KafkaSink) -> Facts:
     with told("kafka", sink.address, cluster.grievance):
         brokers = len(cluster.brokers)
         settings = _readable(cluster, None)
-        ledgers = [name for name in cluster.names() if name.startswith(f"{sink.ledger}.ledger.")]
+        ledgers = [
+            name for name in cluster.names() if name.startswith((f"{sink.ledger}.ledger.", f"{sink.ledger}.slots."))
+        ]
         facts = Facts(
             settings,
             _target(sink, cluster, brokers, settings) if sink.topic else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,11 @@ class Page:
     epoch: int = -1
     entry: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """False: slots of the epoch become visible one by one, and the slots topic tells which are."""
+        return not self.entry or bool(json.loads(self.entry).get("is_whole", True))
+
     def to_bytes(self) -> bytes:
         data = {"v": 1, "fence": self.fence, "epoch": self.epoch, "entry": self.entry}
         return json.dumps(data, separators=(",", ":")).encode()
@@ -77,11 +83,14 @@ class Page:
 class LedgerTopic:
     """Reads the ledger of one sink. It is written by the transaction of the applier."""
 
-    def __init__(self, whose: object, address: Address, name: str, key: str) -> None:
+    def __init__(
+        self, whose: object, address: Address, name: str, key: str, settings: Mapping[str, str] = SETTINGS
+    ) -> None:
         self.whose = whose
         self.address = address
         self.name = name
         self.key = key.encode()
+        self.settings = settings
         self._cluster: Cluster | None = None
         self._reader: tuple[Consumer, Grievance] | None = None
         self._is_there = False
@@ -92,6 +101,10 @@ class LedgerTopic:
             self._cluster = Cluster(self.address, str(self.whose))
         return self._cluster
 
+    def use(self, cluster: Cluster) -> None:
+        """Ask over a connection that is there already."""
+        self._cluster = cluster
+
     def make(self) -> None:
         """Make the topic if it is missing: copied to as many brokers as are wanted, or there are."""
         cluster = self.cluster
@@ -100,7 +113,7 @@ class LedgerTopic:
             if found is None:
                 replicas = min(_REPLICAS, len(cluster.brokers))
                 in_sync = "2" if replicas == _REPLICAS else "1"
-                cluster.create(self.name, 1, replicas, {**SETTINGS, "min.insync.replicas": in_sync})
+                cluster.create(self.name, 1, replicas, {**self.settings, "min.insync.replicas": in_sync})
                 found = cluster.await_topic(self.name)
             # Also if it was just made: perhaps by somebody else, in the very same moment.
             self._check(found)

@@ -19,6 +19,9 @@ OLDEST = (2, 5)
 SHORT_MS = 60 * 1000
 """A transaction that may not take longer than this may be too short for an epoch."""
 LONG_MS = 3600 * 1000
+HELD_MS = 5 * 60 * 1000
+"""By `way: prepared` a transaction is open from a slot's first row until the decision is carried out, if need be by the next driver: an
+epoch, and the start of a driver, should take less than this."""
 OPEN_S = 60.0
 """Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
 KEPT_MS = 24 * 3600 * 1000
@@ -194,6 +197,16 @@ def _timeout(sink: KafkaSink, facts: Facts) -> Finding:
     if asked > LONG_MS:
         why = "a driver that dies in the middle of a commit leaves readers waiting so long, or until it starts again"
         return Finding(name, WARNS, value, why, "set `transaction.timeout.ms: 900000` in `settings`")
+    if sink.way == "prepared" and asked < HELD_MS:
+        why = (
+            "slots wait for the decision in open transactions, and an epoch that waits longer, such as for a driver that is started "
+            "again, is sent a second time from its copy in the spool: nothing is lost, and it is slow"
+        )
+        fix = raise_it if most < HELD_MS else "take `transaction.timeout.ms` out of `settings`; or `way: spooled`"
+        return Finding(name, WARNS, value, why, fix)
+    if sink.way == "prepared":
+        why = "there is time for an epoch and the start of a driver; what takes longer is sent again from its copy in the spool"
+        return Finding(name, FINE, value, why)
     why = "there is time to write an epoch; rows that wait for the decision are in the spool, and in no transaction"
     return Finding(name, FINE, value, why)
 

@@ -46,11 +46,12 @@ _NOW = 0
 class Outbox:
     """The records of one transaction on their way. The first that is known not to be delivered is an error, and the last word."""
 
-    def __init__(self, producer: Producer, topic: str | None) -> None:
+    def __init__(self, producer: Producer, topic: str | None, *, is_heeded: bool = False) -> None:
         self.producer = producer
         self.topic = topic
         """None: each record says its own."""
-        self._bulk = Bulk.of(producer)
+        # Of many records sent at once some failures show only at `commit_transaction`. Who never calls it heeds each one.
+        self._bulk = None if is_heeded else Bulk.of(producer)
         self._seen: set[str] = set()
         self._waiting: deque[tuple[int, int]] = deque()
         self._lost: KafkaError | None = None
@@ -67,6 +68,10 @@ class Outbox:
                 self._queue_each(part)
             self.producer.poll(0)
             self._check()
+
+    def send_one(self, topic: str, value: bytes, key: bytes, partition: int) -> None:
+        """Queue one record of the sink's own."""
+        self.producer.produce(topic, value, key, partition, self._heed)
 
     def settle(self) -> None:
         """Wait until nothing waits any more. How long that may take is `message.timeout.ms` of the producer."""

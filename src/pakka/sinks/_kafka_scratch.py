@@ -1,4 +1,4 @@
-"""A scratch area in a Kafka cluster: two topics of its own, a target and a ledger, and a reader that is not the sink's.
+"""A scratch area in a Kafka cluster: topics of its own, a target, a ledger and what tells of slots, and a reader that is not the sink's.
 
 Their names begin with the prefix of the sink's ledger, so that the rights the sink has are rights to them too. The target has one
 partition: readers see an epoch partition by partition, as Kafka shows it, and so "all at once" is asked of one.
@@ -74,15 +74,21 @@ class KafkaScratch:
                 return [json.loads(value)[AUDIT_ID] for value in self._values(consumer, end)]
 
     def stored(self) -> frozenset[str]:
-        """Every place of the target that holds something, visible or not, and every transaction that is open."""
+        """Every place of the target that holds something, visible or not, and every transaction that is open.
+
+        Of a sink that prepares in the topic itself, only what is not decided: what was aborted keeps its place in Kafka's log, and no
+        reader of committed records is shown it.
+        """
         with _asking(self.sink, about=self.sink.topic) as cluster:
             end = cluster.end_offsets(self.sink.topic, [_PARTITION], is_committed=False)[_PARTITION]
+            ends = cluster.end_offsets(self.sink.topic, [_PARTITION], is_committed=True)
+            begin = ends[_PARTITION] if self.sink.way == "prepared" else 0
         try:
             with desk(self.sink.address) as there:
-                is_open = [t.id for t in there.listed() if t.id == self._id and t.is_open]
+                is_open = [t.id for t in there.listed() if self._is_ours(t.id) and t.is_open]
         except CannotAskError:
             is_open = []
-        return frozenset([*(f"offset {number} of {self.sink.topic}" for number in range(end)), *is_open])
+        return frozenset([*(f"offset {number} of {self.sink.topic}" for number in range(begin, end)), *is_open])
 
     def remove(self) -> None:
         with _asking(self.sink, "it is left behind", self.sink.topic) as cluster:
@@ -108,13 +114,14 @@ class KafkaScratch:
     def _binding(self) -> Binding:
         return Binding(audit_pipeline(self.token), "audit", "")
 
-    @property
-    def _id(self) -> str:
-        return self.sink.transactional_id(self._binding)
+    def _is_ours(self, ident: str) -> bool:
+        """The id of the sink, or of one of its slots."""
+        own = self.sink.transactional_id(self._binding)
+        return ident == own or ident.startswith(f"{own}.")
 
     @property
-    def _topics(self) -> tuple[str, str]:
-        return self.sink.topic, self.sink.ledger_topic(self._binding)
+    def _topics(self) -> tuple[str, ...]:
+        return self.sink.topic, self.sink.ledger_topic(self._binding), self.sink.slots_topic(self._binding)
 
     def _await_markers(self, cluster: Cluster) -> int:
         """Where a reader can get. Kafka answers to the end of a transaction when it is decided, and shows it a moment later; that is
@@ -133,7 +140,7 @@ class KafkaScratch:
             return False
         try:
             with desk(self.sink.address) as there:
-                return any(t.id == self._id and t.is_being_ended for t in there.listed())
+                return any(self._is_ours(t.id) and t.is_being_ended for t in there.listed())
         except CannotAskError:
             return waited_s < _MOMENT_S
 

@@ -86,10 +86,10 @@ class Desk:
         levels = feature.get("finalized")
         return int(levels[1]) if levels else None
 
-    def listed(self) -> list[Listed]:
-        """Every transactional id that the coordinators remember, and that this user may see."""
+    def listed(self, states: Sequence[str] = ()) -> list[Listed]:
+        """Every transactional id that the coordinators remember, and that this user may see; in one of these states, if any are named."""
         with _asked():
-            found = self._admin.list_transactions()
+            found = self._admin.list_transactions(state_filters=states)
         return [Listed(t.transactional_id, t.producer_id, str(t.state.value)) for ts in found.values() for t in ts]
 
     def groups(self) -> frozenset[str]:
@@ -115,18 +115,23 @@ class Desk:
 @contextmanager
 def desk(address: Address) -> Iterator[Desk]:
     """Connect, as the settings say."""
+    admin = open_admin(address)
+    try:
+        yield Desk(admin)
+    finally:
+        admin.close()
+
+
+def open_admin(address: Address) -> Any:
+    """The other library's client, which whoever opens it closes."""
     with _asked():
-        admin = KafkaAdminClient(
+        return KafkaAdminClient(
             bootstrap_servers=address.servers.split(","),
             client_id="pakka",
             request_timeout_ms=_ANSWER_MS,
             bootstrap_timeout_ms=_ANSWER_MS,
             **passed_on(address.settings),
         )
-    try:
-        yield Desk(admin)
-    finally:
-        admin.close()
 
 
 def passed_on(settings: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ say otherwise, and what had been decided would be lost with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,16 +17,21 @@ import pyarrow as pa
 
 from pakka.contract.audit import Probe, Scratch
 from pakka.contract.lag import Lag
+from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
 from pakka.kafka_error import told
 from pakka.kafka_line import Address, Cluster, DriverError, Grievance
 from pakka.model.guarantee import Level, SinkGuarantee, Way
-from pakka.model.id import Binding
+from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
 from pakka.sinks._kafka_produce import SETTINGS as PRODUCER
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
+from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
+from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks._spool import Encoder
 from pakka.sinks.spooled import SpooledSink
 
@@ -64,8 +69,9 @@ class KafkaSink(SpooledSink):
     """A column that is the record's partition; null leaves it to the key."""
     timestamp: str = ""
     """A column that is the record's time; null is the time of the commit."""
-    way: Literal["spooled"] = "spooled"
-    """How rows wait for the decision: in pakka's spool."""
+    way: Literal["spooled", "prepared"] = "spooled"
+    """How rows wait for the decision. `spooled`: in pakka's spool, and an epoch is one transaction. `prepared`: in a transaction that each
+    slot holds open, with the spool as a copy for the case that it expires; faster where one producer is too slow."""
     ledger: str = "pakka"
     """What the names of the transactional id and of the ledger topic begin with. Change it, and the ledger begins anew."""
     create: bool = False
@@ -86,7 +92,7 @@ class KafkaSink(SpooledSink):
                 hint="`topic: refunds` for all rows, or `topic_column: topic` if a column of the rows names it",
             )
         if self.topic in ("__consumer_offsets", "__transaction_state") or self.topic.startswith(
-            f"{self.ledger}.ledger."
+            (f"{self.ledger}.ledger.", f"{self.ledger}.slots.")
         ):
             raise ConfigError(
                 f"kafka: `{self.topic}` is a topic of Kafka's or of pakka's own", hint="choose another one"
@@ -115,6 +121,14 @@ class KafkaSink(SpooledSink):
         return Address.parse("kafka", self.servers, self.settings)
 
     def guarantee(self) -> SinkGuarantee:
+        if self.way == "prepared":
+            return SinkGuarantee(
+                Level.EXACTLY_ONCE,
+                Way.PREPARED,
+                "each slot's records and its ledger record are one transaction of the cluster, and an epoch becomes visible slot by slot; "
+                "one that expires after the decision is sent again from its copy in pakka's spool; for readers with "
+                "`isolation.level=read_committed`, who wait for every epoch from its first record to its commit",
+            )
         return SinkGuarantee(
             Level.EXACTLY_ONCE,
             Way.SPOOLED,
@@ -140,8 +154,32 @@ class KafkaSink(SpooledSink):
     def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
         return RecordEncoder(binding, self._recipe, schema, lambda topic: self._look(binding, topic))
 
+    def slots_topic(self, binding: Binding) -> str:
+        """The topic that tells which slots are committed, for `way: prepared`."""
+        return f"{self.ledger}.slots.{binding.pipeline}.{binding.sink}"
+
+    def slot_id(self, binding: Binding, slot: Slot) -> str:
+        """The transactional id of an attempt."""
+        return f"{self.transactional_id(binding)}.{slot.number}.{slot.attempt % ATTEMPTS}"
+
     def open_applier(self, binding: Binding) -> KafkaApplier:
         return KafkaApplier(self, binding)
+
+    def open_control(self, binding: Binding) -> Control:
+        return Control(self, binding)
+
+    def open_slots(self, binding: Binding) -> SlotsTopic:
+        return SlotsTopic(binding, self.address, self.slots_topic(binding), f"{self.transactional_id(binding)}.")
+
+    def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
+        if self.way == "prepared":
+            return KafkaWriter(self, binding, slot, schema)
+        return super().open_writer(binding, slot, schema)
+
+    def open_committer(self, binding: Binding, fence: int) -> Committer:
+        if self.way == "prepared":
+            return PreparedCommitter(self, binding, fence)
+        return super().open_committer(binding, fence)
 
     @classmethod
     def from_url(cls, url: str) -> KafkaSink:
@@ -165,8 +203,15 @@ class KafkaSink(SpooledSink):
 
         return kafka_probes(self)
 
-    def open_producer(self, whose: object, transactional_id: str, timeout_ms: int) -> tuple[Producer, Grievance]:
-        """One that can hold transactions under this id. It has not asked for the id yet."""
+    def open_producer(
+        self,
+        whose: object,
+        transactional_id: str,
+        timeout_ms: int,
+        heed: Callable[[str], None] | None = None,
+        statistics_ms: int = 0,
+    ) -> tuple[Producer, Grievance]:
+        """One that can hold transactions under this id. It has not asked for the id yet. `heed` is told its statistics."""
         tuning = {
             **PRODUCER,
             "message.timeout.ms": min(timeout_ms, _DELIVERY_MS),
@@ -178,6 +223,8 @@ class KafkaSink(SpooledSink):
         given = {name.replace(".", "_"): value for name, value in tuning.items() if name not in self.address.settings}
         return self.address.producer(
             str(whose),
+            heed=heed,
+            statistics_interval_ms=statistics_ms,
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             message_max_bytes=_RECORD_BYTES_MAX,

@@ -19,11 +19,13 @@ LAYOUTS: dict[str, Layout] = {
 }
 """By layout and sink, the options of the sink."""
 _OF_SQL = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
+_OF_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.kafka.replayed"}
+"""Of `way: prepared`."""
 
 
 def points_of(layout: str) -> list[str]:
     """The crash points that a pipeline with these sinks reaches."""
-    return points_without(LAYOUTS[layout], _OF_SQL)
+    return points_without(LAYOUTS[layout], _OF_SQL | _OF_SLOTS)
 
 
 @dataclass(frozen=True)

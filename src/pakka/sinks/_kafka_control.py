@@ -1,0 +1,64 @@
+"""Who has the transactional id of a Kafka sink, for `way: prepared`: writes the ledger, and sends slots again that have expired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pakka.points import reach
+from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_ledger import PARTITION, Page
+from pakka.sinks._kafka_produce import Outbox
+from pakka.sinks._kafka_slots import Entered
+
+
+class Control(KafkaApplier):
+    """The driver's producer, and the ledger as it is for as long as nobody else asks for the id."""
+
+    knows_parts = True
+
+    def page(self) -> Page:
+        """The ledger as it is now."""
+        fence, entry = self.ledger()
+        return Page(fence, json.loads(entry)["epoch"]["number"] if entry else -1, entry)
+
+    def enter(self, page: Page, position: str = "") -> bool:
+        """Make `page` the newest of the ledger, and tell the source's group. False: a newer fence is there, and nothing was done."""
+        session = self._session or self._settle(page.fence)
+        if session is None or session.page.fence != page.fence or session.page.epoch > page.epoch:
+            return False
+
+        def fill() -> None:
+            # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
+            outbox = Outbox(session.producer, None, is_heeded=True)
+            outbox.send_one(self.book.name, page.to_bytes(), self.book.key, PARTITION)
+            outbox.settle()
+            self._tell_group(session.producer, position)
+            reach("commit.kafka.ending", page.epoch)
+
+        self._transact(session, page, fill)
+        return True
+
+    def own(self, fence: int) -> Page | None:
+        """Have the id, and the ledger as it is for as long as we have it. None: a newer fence is there."""
+        session = self._session or self._settle(fence)
+        return session.page if session is not None else None
+
+    def replay(self, topic: str, entered: Entered, batches: Iterator[pa.RecordBatch]) -> bool:
+        """Send a slot, in one transaction. `own` comes first. False: the id was lost since."""
+        session = self._session
+        if session is None:
+            return False
+
+        def fill() -> None:
+            outbox = self.outbox(session.producer)
+            for batch in batches:
+                outbox.send(batch)
+            session.producer.produce(topic, entered.to_bytes(), entered.key, PARTITION)
+            outbox.settle()
+            reach("commit.kafka.replayed", entered.slot.epoch)
+
+        self._transact(session, session.page, fill)
+        return True

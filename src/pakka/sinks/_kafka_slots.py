@@ -1,0 +1,116 @@
+"""The slots topic: which slots of an epoch are committed, told by a record inside each slot's own transaction.
+
+It is a topic beside the ledger's, since a `read_committed` reader stops at the first transaction that is open, and here there are
+many. So it is read whole, with the markers between the records: every record is then committed, aborted or open, whatever stands
+before it. One partition, one key a slot, compacted: it has as many records as there are slots, and what was written of late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pakka.errors import SinkError
+from pakka.kafka_error import told
+from pakka.kafka_line import Address, Cluster
+from pakka.model.id import Binding, Slot
+from pakka.sinks._kafka_ledger import PARTITION, SETTINGS, LedgerTopic
+from pakka.sinks._kafka_raw import Marker, Registry
+from pakka.sinks._two_phase import Share
+
+SLOT_SETTINGS = {
+    **SETTINGS,
+    # It is read from its beginning, and compaction takes whole segments.
+    "segment.bytes": str(1 << 20),
+    "segment.ms": str(3600 * 1000),
+    # Whoever reads it need not know the codecs of whoever wrote it.
+    "compression.type": "uncompressed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A slot's record: which attempt it is of, and what was in it."""
+
+    slot: Slot
+    rows: int
+    checksum: str
+
+    @property
+    def key(self) -> bytes:
+        return str(self.slot.number).encode()
+
+    @property
+    def share(self) -> Share:
+        return Share(self.slot.number, self.slot.fence, self.slot.attempt, self.rows, self.checksum)
+
+    def to_bytes(self) -> bytes:
+        s = self.slot
+        named = {"pipeline": s.pipeline, "sink": s.sink, "epoch": s.epoch, "fence": s.fence, "slot": s.number}
+        data = {"v": 1, **named, "attempt": s.attempt, "rows": self.rows, "checksum": self.checksum}
+        return json.dumps(data, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, whose: object, topic: str, raw: bytes) -> Entered:
+        try:
+            data = json.loads(raw)
+            if data["v"] == 1:
+                names = (data["pipeline"], data["sink"], data["epoch"], data["fence"], data["slot"], data["attempt"])
+                return cls(Slot(*names), int(data["rows"]), str(data["checksum"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(
+                f"{whose}: slots topic `{topic}` holds a record that pakka did not write: {raw[:60]!r}; nothing was changed",
+                hint="see who else writes to that topic; only pakka may",
+            ) from error
+        raise SinkError(
+            f"{whose}: slots topic `{topic}` was written by a newer pakka (version {data['v']}, and 1 is known here); nothing was "
+            "changed",
+            hint="run the newer pakka",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the topic says: the newest committed record of each slot, and what is open, by producer."""
+
+    committed: Mapping[int, Entered] = field(default_factory=dict)
+    is_open: Mapping[int, Slot] = field(default_factory=dict)
+
+    def of_epoch(self, epoch: int) -> dict[int, Share]:
+        return {number: e.share for number, e in self.committed.items() if e.slot.epoch == epoch}
+
+
+class SlotsTopic:
+    """Reads the slots topic of one sink. It is written by the transactions of writers, and by the driver where it replays one."""
+
+    def __init__(self, binding: Binding, address: Address, name: str, prefix: str) -> None:
+        self.binding = binding
+        self.address = address
+        self.name = name
+        self.prefix = prefix
+        """What the transactional ids of all slots begin with."""
+
+    def make(self, cluster: Cluster) -> None:
+        topic = LedgerTopic(self.binding, self.address, self.name, "", SLOT_SETTINGS)
+        topic.use(cluster)
+        topic.make()
+
+    def read(self, cluster: Cluster, registry: Registry) -> Found:
+        """All of it. Transactions that are being ended are waited for first, so that none is called open which is decided."""
+        registry.listed(self.prefix)
+        with told(self.binding, self.address, cluster.grievance, about=f"slots topic `{self.name}`"):
+            if cluster.topic(self.name) is None:
+                return Found()
+            start = cluster.start_offsets(self.name, [PARTITION])[PARTITION]
+            end = cluster.end_offsets(self.name, [PARTITION], is_committed=False)[PARTITION]
+        committed: dict[int, Entered] = {}
+        waiting: dict[int, Entered] = {}
+        for each in registry.log(self.name, start, end):
+            if isinstance(each, Marker):
+                entered = waiting.pop(each.producer_id, None)
+                if entered is not None and each.is_commit:
+                    committed[entered.slot.number] = entered
+            elif each.value is not None:
+                waiting[each.producer_id] = Entered.from_bytes(self.binding, self.name, each.value)
+        return Found(committed, {producer: e.slot for producer, e in waiting.items()})
