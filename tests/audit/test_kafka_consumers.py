@@ -62,6 +62,14 @@ def test_many_ids_of_one_form_are_named_and_those_of_audits_are_not(kafka_topics
     assert found.value.endswith("out-*")
 
 
+def test_parts_of_a_program_that_are_counted_are_fine(kafka_topics, monkeypatch):
+    monkeypatch.setattr(consumer_group, "MANY", 3)
+    for number in range(3):
+        producer_of(kafka_topics, f"pakka.refunds.out.{number}.0")
+    found = [f.value for f in lint([], kafka_topics.bootstrap, None).findings if f.name == "transactional ids"]
+    assert "pakka.refunds.out" not in found[0]
+
+
 def test_what_a_file_and_a_cluster_say_is_one_report(kafka_topics, tmp_path):
     (tmp_path / "c.properties").write_text("acks=1\n")
     (tmp_path / "way-in.properties").write_text("security.protocol=plaintext\n")

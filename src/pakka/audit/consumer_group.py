@@ -17,7 +17,7 @@ from pakka.sinks._kafka_transactions import CannotAskError, Desk, desk
 MANY = 10
 """So many transactional ids of one form are more than a program has that comes back under its own."""
 
-_VARIABLE = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|[0-9a-f]*\d[0-9a-f]*", re.IGNORECASE)
+_VARIABLE = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}|[0-9a-f]*\d[0-9a-f]*", re.IGNORECASE)
 _OF_AN_AUDIT = re.compile(r"\.audit\.\w+\.audit-")
 
 
@@ -83,22 +83,22 @@ def _ids(there: Desk) -> Finding:
     for listed in there.listed():
         if not _OF_AN_AUDIT.search(listed.id):
             forms[_VARIABLE.sub("*", listed.id)].append(listed.id)
-    form, ids = max(forms.items(), key=lambda entry: len(entry[1]), default=("", []))
-    if len(ids) < MANY:
-        return Finding(
-            name,
-            Severity.FINE,
-            f"{sum(map(len, forms.values()))}",
-            "no program was seen to take a new one at each start",
-        )
+    many = {form: ids for form, ids in forms.items() if len(ids) >= MANY and not _are_parts(ids)}
+    if not many:
+        value, why = str(sum(map(len, forms.values()))), "no program was seen to take a new one at each start"
+        return Finding(name, Severity.FINE, value, why)
+    form, ids = max(many.items(), key=lambda entry: len(entry[1]))
     why = (
         "many ids of one form: if each is of one process, a new process does not shut out the one before it, and its open transaction "
         "holds readers back; right only for programs that end the old ones themselves, such as Kafka Streams and Flink"
     )
-    return Finding(
-        name,
-        Severity.WARNS,
-        f"{len(ids)} like {form}",
-        why,
-        f"give each part of that program an id for ever; one is {ids[0]}",
-    )
+    fix = f"give each part of that program an id for ever; one is {ids[0]}"
+    return Finding(name, Severity.WARNS, f"{len(ids)} like {form}", why, fix)
+
+
+def _are_parts(ids: Sequence[str]) -> bool:
+    """Whether what differs between ids of one form are numbers without gaps: parts of a program, counted, as pakka's slots are."""
+    for values in map(set, zip(*(_VARIABLE.findall(id) for id in ids), strict=True)):
+        if len(values) > 1 and not all(value.isdigit() and int(value) <= len(values) for value in values):
+            return False
+    return True
