@@ -103,8 +103,8 @@ def test_an_interrupted_audit_leaves_no_topic(sink):
     assert topics_are(sink)
 
 
-def test_what_a_killed_audit_has_left_is_found_by_its_token_and_removed_twice(sink):
-    scratch, binding = sink.scratch("6a_b_c_0"), Binding("audit-6a_b_c_0", "audit", "")
+def test_what_a_killed_audit_has_left_is_found_by_its_token_and_removed_twice(sink, tmp_path):
+    scratch, binding = sink.scratch("6a_b_c_0"), Binding("audit-6a_b_c_0", "audit", str(tmp_path))
     scratch.make()
     assert scratch.sink.open_committer(binding, 1).raise_fence()
     assert topics_are(sink, scratch.sink.topic, scratch.sink.ledger_topic(binding))
@@ -130,7 +130,8 @@ def test_the_reader_sees_what_is_committed_and_nothing_of_what_is_open(sink, mon
         monkeypatch.setattr(_kafka_scratch, "desk", silent)
     with ground_of(sink) as ground:
         scratch = ground.scratch
-        producer, _ = scratch.sink.open_producer("test", scratch._id, 60_000)
+        ident = scratch.sink.transactional_id(ground.binding)
+        producer, _ = scratch.sink.open_producer("test", ident, 60_000)
         producer.init_transactions()
         for is_ended in (True, False):
             producer.begin_transaction()
@@ -139,7 +140,7 @@ def test_the_reader_sees_what_is_committed_and_nothing_of_what_is_open(sink, mon
             if is_ended:
                 producer.commit_transaction()
         if is_told:
-            assert scratch._id in scratch.stored()
+            assert ident in scratch.stored()
         assert scratch.read() == ["ended True"]
         assert len([name for name in scratch.stored() if name.startswith("offset ")]) == 3
         producer.abort_transaction()
