@@ -112,7 +112,7 @@ class LedgerTopic:
             found = cluster.topic(self.name)
             if found is None:
                 replicas = min(_REPLICAS, len(cluster.brokers))
-                in_sync = "2" if replicas == _REPLICAS else "1"
+                in_sync = str(min(2, replicas))
                 cluster.create(self.name, 1, replicas, {**self.settings, "min.insync.replicas": in_sync})
                 found = cluster.await_topic(self.name)
             # Also if it was just made: perhaps by somebody else, in the very same moment.
