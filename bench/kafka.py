@@ -84,7 +84,7 @@ def _made(kafka: broker.Kafka, name: str, config: dict[str, str]) -> str:
 
 
 def _admin(kafka: broker.Kafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap})
+    return AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
 
 
 def total(kafka: broker.Kafka, name: str) -> tuple[int, str]:
