@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 MIDDLE = 1
 RECOVERY = [p for p in POINTS if p.startswith("recover.")]
 ALONE = [p for p in points_of("one") if p not in RECOVERY]
+OWN = [p for p in ALONE if p.startswith("commit.kafka.")]
 MIXED = [p for p in points_of("mix") if p not in RECOVERY]
 # Of the second sink, when the first one is done.
 LATER = [p for p in MIXED if p.startswith("commit.kafka.") or p in ("commit.sink", "commit.apply", "commit.applied")]
@@ -22,9 +23,8 @@ def test_every_crash_point_that_is_not_of_a_database_is_reached():
     assert {p for p in POINTS if p not in points_of("mix")} == sql | prepared
 
 
-@pytest.mark.every_case
 @one_store
-@pytest.mark.parametrize("point", ALONE)
+@pytest.mark.parametrize("point", [pytest.param(p, marks=pytest.mark.every_case) if p in OWN else p for p in ALONE])
 def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
     site = make_kafka_site(state)
     site.crash(Drill(point, epoch=MIDDLE))
@@ -62,11 +62,8 @@ def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_si
     site.finish()
 
 
-KAFKA = [p for p in ALONE if p.startswith("commit.kafka.")]
-
-
 @one_store
-@pytest.mark.parametrize("point", KAFKA)
+@pytest.mark.parametrize("point", OWN)
 def test_a_driver_killed_in_the_transaction_of_its_recovery_is_recovered(make_kafka_site, state, point):
     """The same epoch is replayed twice in vain, and in full by the third."""
     site = make_kafka_site(state)

@@ -47,14 +47,14 @@ def test_question_is_answered_without_spark(question):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("question", WITH_SPARK)
+@pytest.mark.parametrize("question", sample(WITH_SPARK, 2))
 def test_question_is_answered_with_spark(question):
     check(question)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("question", sample(list(WITH_SERVER), 2))
+@pytest.mark.parametrize("question", sample(list(WITH_SERVER), 1))
 def test_question_is_answered_with_spark_and_a_server(question):
     need_server, jdbc = WITH_SERVER[question]
     need_server()
@@ -74,7 +74,7 @@ def test_question_is_answered_with_a_broker(question):
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("question", WITH_KAFKA_AND_SPARK)
+@pytest.mark.parametrize("question", sample(WITH_KAFKA_AND_SPARK, 1))
 def test_question_is_answered_with_spark_and_a_broker(question):
     need_kafka()
     check(question)
