@@ -1,6 +1,7 @@
 """The judge of topics: a `read_committed` consumer of its own, that counts; and what one who reads all the time may see."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from tests.faults.kafka.outputs import KafkaOutlet
 from tests.faults.served import ServedJudge, states
 from tests.faults.workload import SCHEMAS
 from tests.fixtures.onlooker import PATIENCE_S, Onlooker
+
+_MOMENT_S = 5.0
 
 
 def row_of(sink: str, value: bytes | None) -> Values:
@@ -33,9 +36,15 @@ class KafkaJudge(ServedJudge):
     has_position: bool = False
 
     def read_served(self, sink: str) -> list[Values]:
-        # Between the end of a transaction and its last marker a part of it is in sight, and that is how Kafka is.
+        # Between the end of a transaction and its last marker a part of it is in sight, and that is how Kafka is. A broker that has
+        # just come back shows a partition a moment after the others: seen once, and not by the reader who looks all the time.
         self.onlooker.await_markers(self.outlet.prefix)
-        return [row_of(sink, value) for _, value in self.onlooker.read(self.outlet.topics[sink])]
+        give_up = time.monotonic() + _MOMENT_S
+        while True:
+            rows = [row_of(sink, value) for _, value in self.onlooker.read(self.outlet.topics[sink])]
+            if not self.torn(sink, rows) or time.monotonic() > give_up:
+                return rows
+            time.sleep(0.2)
 
     def final(self) -> list[str]:
         return [*super().final(), *self.offsets()]
