@@ -28,11 +28,11 @@ JVM = Victim("kill-jvm", FAILED)
 # Spark runs the slot again, and the driver does not notice.
 WORKER = Victim("kill", DONE)
 
-# Those of SQL sinks are struck where there is a server: in tests/faults/sql.
-SQL = [point for point in POINTS if point.startswith("task.sql.")]
-TASK = [point for point in POINTS if point.startswith("task.") and point not in SQL]
+# These are struck where there is a server: in tests/faults/sql and tests/faults/kafka.
+ON_SERVERS = [point for point in POINTS if ".sql." in point or ".kafka." in point]
+TASK = [point for point in POINTS if point.startswith("task.") and point not in ON_SERVERS]
 RECOVERY = [point for point in POINTS if point.startswith("recover.")]
-DELIVERY = [point for point in POINTS if point not in (*TASK, *SQL, *RECOVERY)]
+DELIVERY = [point for point in POINTS if point not in (*TASK, *ON_SERVERS, *RECOVERY)]
 
 CASES = {
     **{f"driver-{point}": (point, DRIVER) for point in DELIVERY},
@@ -55,7 +55,7 @@ def params(cases: dict[str, tuple[str, Victim]]) -> list:
 
 def test_every_crash_point_has_a_driver_and_a_jvm_to_kill():
     for victim in ("driver", "jvm"):
-        assert {p for n, (p, _) in {**CASES, **RECOVERIES}.items() if n.startswith(victim)} == {*POINTS} - {*SQL}
+        assert {p for n, (p, _) in {**CASES, **RECOVERIES}.items() if n.startswith(victim)} == {*POINTS} - {*ON_SERVERS}
 
 
 @pytest.mark.parametrize(("point", "victim"), params(CASES))
