@@ -25,7 +25,7 @@ from pakka.testing.contract.trial import PIPELINE, SHARES, SINK, Decided, Driver
 from pakka.testing.contract.verdict import Broken, require
 from pakka.testing.store import MemoryStore
 
-_MOMENTS = 8
+_MOMENTS = 12
 _PATIENCE_S, _PATIENCE_MOST_S = 0.2, 2.0
 _PATIENCE_TIMES = 8
 """How long a driver on its way waits for the fence to be raised: so many times what raising it takes when nothing is in the
