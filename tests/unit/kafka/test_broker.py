@@ -117,7 +117,11 @@ def test_a_killed_broker_comes_back_on_its_port_with_what_it_held(own_kafka):
     assert count_brokers(own_kafka.nodes[0].port) == 0
     own_kafka.restart()
     assert own_kafka.bootstrap == before
-    assert visible(own_kafka.bootstrap, topic) == [b"one", b"two"]
+    give_up = time.monotonic() + 30
+    # For a moment it knows the topic, and not how far it may be read.
+    while visible(own_kafka.bootstrap, topic) != [b"one", b"two"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
 
 
 def test_a_frozen_broker_does_not_answer_until_it_goes_on(own_kafka):
