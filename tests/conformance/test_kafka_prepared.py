@@ -89,6 +89,19 @@ def test_a_transaction_that_expires_and_has_lost_its_copy_is_refused_so_that_the
 
 
 @pytest.mark.usefixtures("ground")
+def test_a_slot_whose_driver_died_before_it_removed_the_copy_is_visible_and_cannot_be_aborted(tmp_path, monkeypatch):
+    with Trial(PreparedKafkaHarness(tmp_path)) as trial:
+        driver = trial.driver(1)
+        records, batches = driver.prepare(0)
+        monkeypatch.setattr(PreparedCommitter, "_empty", lambda *_: None)
+        assert commit_slot(driver.committer, epoch_of(0), records[0]).kind is Kind.COMMITTED
+        with pytest.raises(SinkError, match="cannot be aborted; it stays visible"):
+            driver.committer.abort(records[:1])
+        driver.must_commit(0, records, "the commit of all")
+        trial.expect(*batches, when="after the commit of all")
+
+
+@pytest.mark.usefixtures("ground")
 def test_a_twin_that_logs_an_expired_transaction_and_goes_on_loses_rows_and_is_caught(tmp_path):
     with Trial(ExpiringHarness(tmp_path, GoingOn)) as trial:
         driver = trial.driver(1)

@@ -146,12 +146,10 @@ class PreparedCommitter:
         holders = self._holders()
         for record in prepared:
             slot, ident = record.slot, self.sink.slot_id(self.binding, record.slot)
-            is_open = holders.get(ident) == slot
-            if is_open:
+            if holders.get(ident) == slot:
                 # Not only its end: whoever still writes to it is shut out.
                 self.registry.shut_out(ident)
-            is_staged = self.staging.attempt(slot).exists()
-            if not is_open and not is_staged:
+            else:
                 self._check_not_committed(slot, page)
             with spool_errors(self.staging):
                 self.staging.remove(slot)
@@ -273,8 +271,9 @@ class PreparedCommitter:
         else:
             share = self._found().of_epoch(page.epoch).get(slot.number) if slot.epoch == page.epoch else None
             is_held = share is not None and (share.fence, share.attempt) == (slot.fence, slot.attempt)
-        # Which slots an epoch was made of is known of the newest one only.
-        if is_held or slot.epoch < page.epoch:
+        # Which slots an epoch was made of is known of the newest one only. Of an older one, what is staged was never committed: raising
+        # the fence has removed the rest.
+        if is_held or (slot.epoch < page.epoch and not self.staging.attempt(slot).exists()):
             raise SinkError(
                 f"{self.binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible"
             )
