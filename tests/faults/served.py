@@ -1,5 +1,6 @@
 """The judge of outputs that a server holds: rows lost or twice, parts of what must be whole, rows that nobody has decided."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,18 +41,18 @@ def states(workload: Workload, sink: str) -> list[Counter[Values]]:
 
 
 @dataclass(frozen=True)
-class ServedJudge(Judge):
+class ServedJudge(Judge, ABC):
     """Reads what the server holds as any client does; what is a Parquet directory, it leaves to the judge of files."""
 
     outlet: Outlet = field(kw_only=True)
 
+    @abstractmethod
     def read_served(self, sink: str) -> list[Values]:
         """The rows of a sink on the server."""
-        raise NotImplementedError
 
+    @abstractmethod
     def in_doubt(self) -> list[str]:
         """Transactions that somebody has left on the server."""
-        raise NotImplementedError
 
     def read(self, sink: str) -> list[Values]:
         return self.read_served(sink) if sink in self.outlet.served else super().read(sink)
