@@ -1,5 +1,6 @@
 """`pakka audit --consumers GROUP... --servers`: what a live broker knows of groups and of transactional ids."""
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -9,9 +10,18 @@ from pakka.audit import consumer_group
 from pakka.audit.consumers import lint
 from pakka.contract.audit import Severity
 from pakka.errors import ConfigError, UnavailableError
+from tests.fixtures.kafka import Kafka, need_kafka, running_kafka
 from tests.unit.sinks.kafka_kit import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_server() -> Iterator[Kafka]:
+    """Of this module alone: of all the transactional ids of a cluster, the report names the most frequent form."""
+    need_kafka()
+    with running_kafka() as kafka:
+        yield kafka
 
 
 def producer_of(topics, name):

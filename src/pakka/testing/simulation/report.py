@@ -9,7 +9,7 @@ from pakka.testing.crash import POINTS
 from pakka.testing.simulation.plan import Fault
 from pakka.testing.simulation.run import Result
 
-_REAL = ("task.file.", "task.sql.", "commit.kafka.", "commit.move", "commit.published")
+_REAL = ("task.file.", "task.sql.", "task.kafka.", "commit.kafka.", "commit.move", "commit.published")
 REACHABLE = tuple(point for point in POINTS if not point.startswith(_REAL))
 """The crash points of the coordinator, of tasks and of sinks in general; the others are inside real sinks."""
 
