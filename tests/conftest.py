@@ -1,4 +1,4 @@
-"""What every test shares: Spark's workers run the Python of the tests, and its JVMs start fast."""
+"""What every test shares: Spark's workers run the Python of the tests, and processes start fast."""
 
 import os
 import sys
@@ -6,6 +6,10 @@ from pathlib import Path
 
 # Without this a Spark worker is started as whatever `python3` is first on PATH, which has no pyarrow.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+# The tests start Python some thousand times. Where it may not keep what it has compiled, each start takes twice as long.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A JVM of the tests lives for seconds: the better compiler and collector would never pay. With the archive of Spark's classes
 # that `make setup-archive` has made, a small stream takes 12 s of processor time in all, and 34 s without any of this.

@@ -87,7 +87,8 @@ ensure_venv() {
     { [ -x .venv/bin/python ] && is_fit .venv/bin/python && .venv/bin/python -c 'import pip' 2>/dev/null; } || make_venv
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/bootstrap.txt
     say "installing requirements.lock into .venv (the first time this fetches Spark, about 450 MB)"
-    "$uv" pip sync --quiet --python .venv/bin/python --require-hashes --build-constraints tools/bootstrap.txt \
+    # Compiled once, here: whoever sets PYTHONDONTWRITEBYTECODE would do it at every start.
+    "$uv" pip sync --quiet --compile-bytecode --python .venv/bin/python --require-hashes --build-constraints tools/bootstrap.txt \
         requirements.lock
     # hatchling is in the lock, so the build needs no unpinned environment of its own.
     "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
