@@ -32,6 +32,10 @@ class Outlet(ABC):
         """The sinks whose rows go to the server."""
         return [sink for sink, options in self.options.items() if options]
 
+    def shows_slots(self, sink: str) -> bool:
+        """Whether an epoch comes into sight slot by slot, and not as a whole."""
+        return self.options[sink].get("way") == "prepared"
+
     def write(self, site: Path) -> None:
         (site / "outlet.json").write_text(json.dumps(asdict(self)))
 

@@ -81,11 +81,32 @@ class ServedJudge(Judge, ABC):
         return [f"{sink}: batch {newest} is in sight, and no decision"] if newest > max(decided, default=-1) else []
 
     def torn(self, sink: str, rows: Sequence[Values]) -> list[str]:
-        """A part of an epoch, or of whatever else comes into sight at once."""
+        """Of the prepared way a part of a slot, of the others a part of an epoch."""
+        if self.outlet.shows_slots(sink):
+            return self._torn_slots(sink, Counter(rows))
         if Counter(rows) in states(self.workload, sink):
             return []
         by_batch = sorted(Counter(batch for _, batch, *_ in rows).items())
         return [f"{sink}: {len(rows)} rows are in sight that are no whole epochs; by batch: {by_batch}"]
+
+    def _torn_slots(self, sink: str, rows: Counter[Values]) -> list[str]:
+        findings = [f"{sink}: {n} times in sight: {values}" for values, n in rows.items() if n > 1]
+        whole: dict[int, set[bool]] = {}
+        for (batch, slot), share in shares(self.workload, sink).items():
+            seen = sum((rows & share).values())
+            if seen not in (0, share.total()):
+                findings.append(
+                    f"{sink}: {seen} of the {share.total()} rows of slot {slot} of batch {batch} are in sight"
+                )
+            if share:
+                whole.setdefault(batch, set()).add(seen > 0)
+        begun = [batch for batch, kinds in whole.items() if True in kinds]
+        findings += [
+            f"{sink}: batch {batch} is in sight in part, and batch {max(begun)} is already begun"
+            for batch in begun
+            if False in whole[batch] and batch < max(begun)
+        ]
+        return findings
 
     def litter(self) -> list[str]:
         """What is left on the disk, and what is in doubt on the server."""

@@ -339,7 +339,10 @@ def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics,
     assert memory.column("out", "id") == [0, 1, 2, 3, 4, 5]
 
 
-def test_kafka_to_kafka_the_offsets_of_the_group_come_with_the_rows(spark, here, kafka_topics, clients, source, told):
+@pytest.mark.parametrize("way", ["spooled", "prepared"])
+def test_kafka_to_kafka_the_offsets_of_the_group_come_with_the_rows(
+    spark, here, kafka_topics, clients, source, told, way
+):
     from pakka.sinks.kafka import KafkaSink
 
     topic = kafka_topics.create("in", partitions=2)
@@ -347,7 +350,7 @@ def test_kafka_to_kafka_the_offsets_of_the_group_come_with_the_rows(spark, here,
     clients.commit(topic, settlements(0, 50))
     clients.abort(topic, settlements(1000, 5))
     group = kafka_topics.name("group")
-    sink = KafkaSink(clients.servers, topic_column="topic", key="id", ledger=kafka_topics.name("pakka"))
+    sink = KafkaSink(clients.servers, topic_column="topic", key="id", way=way, ledger=kafka_topics.name("pakka"))
     process = f"""SELECT id, amount, explode(array('{out}', '{audit}')) AS topic FROM source"""
     pipeline = pakka.Pipeline("refunds", source(topic, group=group, max_offsets_per_epoch=30), {"kafka": sink}, process)
     told.run(pipeline)

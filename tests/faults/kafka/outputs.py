@@ -13,19 +13,28 @@ from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
 KEYED = {"key": "id"}
+PREPARED = {**KEYED, "way": "prepared"}
 LAYOUTS: dict[str, Layout] = {
     "one": {"refunds": KEYED},
     "mix": {"refunds": KEYED, "audit": KEYED, "dead_letters": PARQUET},
+    "prepared": {"refunds": PREPARED},
+    "ways": {"refunds": PREPARED, "audit": KEYED, "dead_letters": PARQUET},
 }
 """By layout and sink, the options of the sink."""
-_OF_SQL = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
-_OF_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.kafka.replayed"}
-"""Of `way: prepared`."""
+_OF_SQL = {"task.sql.loaded", "task.sql.prepared"}
+_OF_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.slot"}
+_OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sent", "commit.kafka.offsets"}
+EXPIRED = "commit.kafka.replayed"
+"""Reached only when a slot has expired, and so by tests of its own."""
 
 
 def points_of(layout: str) -> list[str]:
     """The crash points that a pipeline with these sinks reaches."""
-    return points_without(LAYOUTS[layout], _OF_SQL | _OF_SLOTS)
+    sinks = LAYOUTS[layout]
+    missing = {EXPIRED, *_OF_SQL}
+    missing |= set() if PREPARED in sinks.values() else _OF_SLOTS
+    missing |= set() if KEYED in sinks.values() else _OF_EPOCHS
+    return points_without(sinks, missing)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from confluent_kafka import Producer
 
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
+from tests.faults.kafka.outputs import EXPIRED
 from tests.faults.watched import DONE
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
@@ -31,6 +32,28 @@ def test_a_transaction_that_expires_with_its_driver_dead_is_replayed_by_the_next
     site = make_kafka_site(state, settings=SHORT)
     site.crash(Drill(point, epoch=MIDDLE))
     site.wait_until_expired()
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize("point", ["prepared", "decide.after", "commit.slot", "commit.apply"])
+def test_slots_that_expire_after_they_were_prepared_are_sent_again_from_their_copy(make_kafka_site, state, point):
+    site = make_kafka_site(state, "prepared", settings=SHORT)
+    child = site.freeze(Drill(point, epoch=MIDDLE))
+    site.wait_until_expired()
+    child.wake()
+    assert site.ends(child) == DONE, child.said
+    site.check()
+
+
+@one_store
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_driver_killed_while_it_sends_an_expired_slot_again_sends_it_once(make_kafka_site, state, nth):
+    site = make_kafka_site(state, "prepared", settings=SHORT)
+    site.crash(Drill("decide.after", epoch=MIDDLE))
+    site.wait_until_expired()
+    site.crash(Drill(EXPIRED, epoch=MIDDLE, nth=nth))
     site.check_whole_epochs()
     site.finish()
 

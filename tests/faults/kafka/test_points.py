@@ -4,7 +4,7 @@ import pytest
 
 from pakka.testing.crash import POINTS, Drill
 from tests.faults.extent import one_store
-from tests.faults.kafka.outputs import points_of
+from tests.faults.kafka.outputs import EXPIRED, points_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
@@ -12,15 +12,19 @@ MIDDLE = 1
 RECOVERY = [p for p in POINTS if p.startswith("recover.")]
 ALONE = [p for p in points_of("one") if p not in RECOVERY]
 OWN = [p for p in ALONE if p.startswith("commit.kafka.")]
-MIXED = [p for p in points_of("mix") if p not in RECOVERY]
+MIXED = [(layout, p) for layout in ("mix", "ways") for p in points_of(layout) if p not in RECOVERY]
+PREPARED = [p for p in points_of("prepared") if p not in RECOVERY]
+OF_TASKS = [p for p in PREPARED if p.startswith("task.kafka.")]
 # Of the second sink, when the first one is done.
-LATER = [p for p in MIXED if p.startswith("commit.kafka.") or p in ("commit.sink", "commit.apply", "commit.applied")]
+LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
+    "commit.sink",
+    "commit.apply",
+    "commit.applied",
+]
 
 
 def test_every_crash_point_that_is_not_of_a_database_is_reached():
-    sql = {"task.sql.loaded", "task.sql.prepared", "commit.slot"}
-    prepared = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.kafka.replayed"}
-    assert {p for p in POINTS if p not in points_of("mix")} == sql | prepared
+    assert {p for p in POINTS if p not in points_of("ways")} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
 
 
 @one_store
@@ -33,9 +37,29 @@ def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, po
 
 
 @one_store
-@pytest.mark.parametrize("point", MIXED)
-def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
-    site = make_kafka_site(state, "mix")
+@pytest.mark.parametrize(
+    "point", [pytest.param(p, marks=pytest.mark.every_case) if p in OF_TASKS else p for p in PREPARED]
+)
+def test_a_driver_killed_with_slots_open_in_kafka_delivers_them_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "prepared")
+    site.crash(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize("point", ["task.kafka.prepared", "commit.slot", "commit.apply", "commit.applied"])
+def test_a_driver_killed_when_some_of_its_slots_are_done_delivers_all_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "prepared")
+    site.crash(Drill(point, epoch=MIDDLE, nth=2))
+    site.check_whole_epochs()
+    site.finish()
+
+
+@one_store
+@pytest.mark.parametrize(("layout", "point"), MIXED)
+def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, layout, point):
+    site = make_kafka_site(state, layout)
     site.crash(Drill(point, epoch=MIDDLE))
     site.check_whole_epochs()
     site.finish()
@@ -51,10 +75,11 @@ def test_a_driver_killed_between_two_sinks_delivers_to_both_once(make_kafka_site
 
 
 @one_store
+@pytest.mark.parametrize("layout", ["one", "prepared"])
 @pytest.mark.parametrize("before", ["decide.after", "commit.kafka.ending", "commit.applied"])
-def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_site, state, before):
+def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_site, state, before, layout):
     """With a decision; with all of it in a transaction that is open; with all of it done."""
-    site = make_kafka_site(state)
+    site = make_kafka_site(state, layout)
     site.crash(Drill(before, epoch=MIDDLE))
     for point in RECOVERY:
         site.crash(Drill(point))

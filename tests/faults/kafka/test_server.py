@@ -1,5 +1,6 @@
 """The broker is killed at each step of an epoch, and comes back: at once, or when the driver has long given up."""
 
+import itertools
 import signal
 
 import pytest
@@ -14,6 +15,18 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 MIDDLE = 1
 INSIDE = ["commit.kafka.begun", "commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 AROUND = ["begin", "task.batch", "prepared", "decide.before", "decide.after", "commit.applied", "commit.after"]
+OF_SLOTS = [
+    "task.kafka.begun",
+    "task.kafka.sent",
+    "task.kafka.prepared",
+    "commit.slot",
+    "commit.apply",
+    "commit.kafka.ending",
+]
+EVERYWHERE = [
+    *itertools.product(["one", "mix"], [*INSIDE, *AROUND]),
+    *itertools.product(["prepared", "ways"], [*OF_SLOTS, *AROUND]),
+]
 RECOVERY = ["recover.fenced", "recover.raised", "recover.committed", "recover.settled"]
 QUICK = {"transaction.timeout.ms": 4000}
 """Records that cannot be sent are given up by then, too."""
@@ -58,10 +71,9 @@ def test_a_library_that_waits_for_ever_for_the_coordinator_of_the_group_is_given
 
 @pytest.mark.certify_only
 @one_store
-@pytest.mark.parametrize("layout", ["one", "mix"])
-@pytest.mark.parametrize("point", [*INSIDE, *AROUND])
+@pytest.mark.parametrize(("layout", "point"), EVERYWHERE)
 def test_a_broker_killed_in_an_epoch_and_back_at_once_ends_with_each_record_once(
-    mortal, make_mortal_site, state, point, layout
+    mortal, make_mortal_site, state, layout, point
 ):
     site = make_mortal_site(state, layout)
     child = site.freeze(Drill(point, epoch=MIDDLE))

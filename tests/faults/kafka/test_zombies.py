@@ -13,6 +13,16 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 MIDDLE = 1
 INSIDE = ["commit.kafka.begun", "commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 FREEZING = ["task.batch", "prepared", "decide.before", "decide.after", *INSIDE, "commit.applied", "commit.after"]
+OF_SLOTS = [
+    "task.kafka.begun",
+    "task.kafka.sent",
+    "task.kafka.prepared",
+    "prepared",
+    "decide.before",
+    "decide.after",
+    "commit.slot",
+]
+OF_SLOTS += ["commit.apply", "commit.applied", "commit.kafka.ending", "commit.after"]
 MUST = ["commit.kafka.sent", "commit.kafka.ending"]
 
 
@@ -51,6 +61,19 @@ def test_a_driver_that_wakes_when_all_is_done_is_fenced_and_writes_nothing(make_
 @pytest.mark.parametrize("point", FREEZING)
 def test_a_driver_of_several_sinks_that_wakes_when_all_is_done_writes_nothing(make_kafka_site, state, point):
     outlive(make_kafka_site(state, "mix"), point)
+
+
+@one_store
+@pytest.mark.parametrize("point", OF_SLOTS)
+def test_a_driver_frozen_with_slots_open_in_kafka_wakes_when_all_is_done_and_changes_nothing(
+    make_kafka_site, state, point
+):
+    site = make_kafka_site(state, "prepared")
+    zombie = site.freeze(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+    wake_and_expect_fenced(zombie)
+    site.check()
 
 
 HALFWAY = ["recover.fenced", "recover.raised", "recover.committed", "begin", "decide.before", "decide.after", *INSIDE]

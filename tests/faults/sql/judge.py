@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.judge import Values
-from tests.faults.served import ServedJudge, shares, states
-from tests.faults.sql.outputs import PREPARED, SqlOutlet
+from tests.faults.served import ServedJudge, states
+from tests.faults.sql.outputs import SqlOutlet
 from tests.faults.workload import SCHEMAS
 
 
@@ -23,31 +23,6 @@ class SqlJudge(ServedJudge):
     def read_served(self, sink: str) -> list[Values]:
         with closing(self.outlet.server.connect(self.outlet.direct)) as db:
             return self.outlet.server.rows(db, sink, SCHEMAS[sink].names)
-
-    def torn(self, sink: str, rows: Sequence[Values]) -> list[str]:
-        """Of the prepared way a part of a slot, of the others a part of an epoch."""
-        if self.outlet.options[sink] == PREPARED:
-            return self._torn_slots(sink, Counter(rows))
-        return super().torn(sink, rows)
-
-    def _torn_slots(self, sink: str, rows: Counter[Values]) -> list[str]:
-        findings = [f"{sink}: {n} times in sight: {values}" for values, n in rows.items() if n > 1]
-        whole: dict[int, set[bool]] = {}
-        for (batch, slot), share in shares(self.workload, sink).items():
-            seen = sum((rows & share).values())
-            if seen not in (0, share.total()):
-                findings.append(
-                    f"{sink}: {seen} of the {share.total()} rows of slot {slot} of batch {batch} are in sight"
-                )
-            if share:
-                whole.setdefault(batch, set()).add(seen > 0)
-        begun = [batch for batch, kinds in whole.items() if True in kinds]
-        findings += [
-            f"{sink}: batch {batch} is in sight in part, and batch {max(begun)} is already begun"
-            for batch in begun
-            if False in whole[batch] and batch < max(begun)
-        ]
-        return findings
 
     def in_doubt(self) -> list[str]:
         left = Counter(self.prepared())
@@ -82,7 +57,7 @@ class Memory:
         if before is None:
             return []
         every = states(self.judge.workload, sink)
-        if self.judge.outlet.options[sink] == PREPARED:
+        if self.judge.outlet.shows_slots(sink):
             is_back = bool(before - now)
         else:
             is_back = every.index(now) < every.index(before)
