@@ -36,8 +36,8 @@ setup-model: setup ## fetch TLC, which checks the protocol's specification
 	@tools/model.sh
 
 .PHONY: setup-archive
-setup-archive: setup ## archive Spark's classes, so that the JVMs of the tests start fast
-	@$(PY) tools/archive.py
+setup-archive: setup setup-kafka ## archive the classes of Spark and Kafka, so that the JVMs of the tests start fast
+	@$(PY) -m tools.archive
 
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result

@@ -154,19 +154,6 @@ def test_a_broker_that_cannot_start_says_why():
 
 
 @pytest.mark.slow
-def test_three_nodes_go_on_without_one_of_them():
-    need_kafka()
-    with running_kafka(nodes=3) as kafka:
-        topic = Topics(kafka.bootstrap).create("sales", copies=3)
-        deliver(kafka.bootstrap, topic, b"one")
-        kafka.nodes[0].kill()
-        deliver(kafka.bootstrap, topic, b"two")
-        assert visible(kafka.bootstrap, topic) == [b"one", b"two"]
-        kafka.restart()
-        assert [count_brokers(node.port) for node in kafka.nodes] == [3, 3, 3]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_launcher_prints_its_address_and_leaves_no_broker_behind(end, tmp_path):
     need_kafka()
