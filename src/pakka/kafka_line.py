@@ -273,6 +273,16 @@ class Cluster:
         """Where each partition begins now: retention and compaction have taken what was before."""
         return self._offsets(topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
+    def held(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Where readers wait for an open transaction, whosever it is: by topic and partition, how far they get. Topics that are not there,
+        or that may not be seen from here, have none.
+        """
+        places = [(name, p) for name, topic in self._seen(names).items() for p in (topic.partitions if topic else ())]
+        # In this order: what is written in between is not taken for held back.
+        whole = self._places(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        stable = self._places(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return {place: at for place, at in stable.items() if at < whole[place]}
+
     def lags(self, names: Iterable[str], reached: Mapping[str, Mapping[int, int]] | None = None) -> list[Lag]:
         """How far behind each partition of these topics is, for one who has read up to `reached`. A topic that is not there has none."""
         whole: dict[tuple[str, int], int] = {}
@@ -366,16 +376,35 @@ class Cluster:
     def _offsets(
         self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        found = self._places([(topic, partition) for partition in partitions], spec, level)
+        return {partition: offset for (_, partition), offset in found.items()}
 
-        def ask() -> dict[int, int]:
+    def _places(
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        wanted = {TopicPartition(*place): spec for place in places}
+
+        def ask() -> dict[tuple[str, int], int]:
             asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-            return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
+            return {(place.topic, place.partition): int(self._wait(f).offset) for place, f in asked.items()}
 
-        return self._patiently(ask, topic) if wanted else {}
+        return self._patiently(ask, {place.topic for place in wanted}) if wanted else {}
 
-    def _patiently(self, ask: Callable[[], Answer], topic: str = "") -> Answer:
-        """Ask again while something moves. Of `topic` the library remembers who leads it, and since when, for a minute."""
+    def _seen(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """Each of these topics; None for one that is not there, or that may not be seen."""
+        wanted = list(names)
+        try:
+            return self.topics(wanted)
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+        if len(wanted) == 1:
+            return {wanted[0]: None}
+        # One that may not be seen spoils the answer for all.
+        return {name: topic for each in wanted for name, topic in self._seen([each]).items()}
+
+    def _patiently(self, ask: Callable[[], Answer], topics: Iterable[str] = ()) -> Answer:
+        """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
         deadline = time.monotonic() + _MOVING_S
         while True:
             try:
@@ -384,7 +413,7 @@ class Cluster:
                 if error_of(error).code() not in PASSING or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
-            if topic:
+            for topic in topics:
                 with suppress(*DriverError):
                     self.admin.list_topics(topic, timeout=_PAUSE_S * 20)
 

@@ -3,7 +3,8 @@
 What keeps an older driver out is Kafka itself. The transactional id of a sink is the same for ever, and asking for it
 (`init_transactions`) ends whatever the last one who had it left open and shuts that one out. The order makes it right:
 
-1. ask for the id: from here on nobody else can write the ledger;
+1. ask for the id: from here on nobody else can write the ledger. What Kafka has ended and not told its partitions is ended there
+   first (`Mender`);
 2. read the ledger to its very end: whatever was decided of the transactions before is in it;
 3. a newer fence there: leave, having written nothing. Else the ledger is what it says until somebody asks for the id again, and
    then our next transaction fails.
@@ -21,7 +22,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, 
 from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
+from pakka.sinks._kafka_mender import Mender
 from pakka.sinks._kafka_produce import Outbox
 from pakka.sinks.spooled import Applier, Token
 
@@ -74,8 +77,16 @@ class KafkaApplier(Applier):
         self._session: _Session | None = None
         self._fence: int | None = None
         """The fence in whose name this applier has asked for the id; None: it has only looked so far."""
+        self._topics: set[str] = set()
+        """All that the sink has written to, as far as this applier knows."""
+        self._touched: set[str] = set()
+        """Of the last transaction, however it ended."""
         self._cluster_id = ""
         self._groups: dict[str, Any] = {}
+
+    @cached_property
+    def mender(self) -> Mender:
+        return Mender(self.binding, self.address, self.id, self.book)
 
     def ledger(self) -> tuple[int, str]:
         session = self._session
@@ -101,7 +112,7 @@ class KafkaApplier(Applier):
         self._transact(session, page, lambda: self._enter(session.producer, page))
 
     def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
-        session = self._session or self._settle(token.fence)
+        session = self._ready(token.fence)
         if session is None or session.page.fence != token.fence or token.epoch <= session.page.epoch:
             return False
         page = Page(token.fence, token.epoch, token.entry)
@@ -119,26 +130,47 @@ class KafkaApplier(Applier):
         return True
 
     def outbox(self, producer: Producer) -> Outbox:
-        return Outbox(producer, self.sink.topic or None)
+        return Outbox(producer, self.sink.topic or None, self._touched)
+
+    def _targets(self) -> list[str]:
+        """Topics that are written to beside the ledger, as far as that is known before there are rows."""
+        return [self.sink.topic] if self.sink.topic else []
 
     def close(self) -> None:
         self._drop()
+        self.mender.close()
         self.book.close()
+
+    def _ready(self, fence: int) -> _Session | None:
+        """Have the id, and nothing open that an end of the next transaction could take with it. None: a newer fence is there."""
+        if self._session is not None and not self.mender.is_closed(self._touched):
+            self._drop()
+        return self._session or self._settle(fence)
 
     def _settle(self, fence: int) -> _Session | None:
         """Ask for the id, and read the ledger to its end. None: a newer fence is there, and nothing was written."""
-        if self.book.read().fence > fence:
+        page = self.book.read()
+        if page.fence > fence:
             return None
         self._fence = fence
         timeout_ms = self.sink.transaction_ms(self.book.cluster)
+        known = {*page.topics, *self._topics, *self._touched, *self._targets()}
+        topics = self.mender.settle(known, timeout_ms, is_wide=not self.sink.topic)
         producer, grievance = self.sink.open_producer(self.binding, self.id, timeout_ms)
         with told(self.binding, self.address, grievance, about=f"transactional id `{self.id}`"):
             # Asked at once, the library mostly finds itself without a connection, and tries again half a second later.
             producer.list_topics(self.book.name, ANSWER_S)
             producer.init_transactions(_INIT_S)
+        if not self.mender.is_closed(topics, is_mended=True):
+            raise UnavailableError(
+                f"{self.binding}: {self.address}: somebody else has asked for transactional id `{self.id}` in the same moment, and what "
+                "was open is not ended; nothing was changed",
+                hint="run again",
+            )
         page = self.book.read(is_settled=True)
         if page.fence > fence:
             return None
+        self._topics |= {*page.topics, *self._touched}
         self._session = _Session(producer, grievance, timeout_ms / 1000, page)
         return self._session
 
@@ -146,6 +178,8 @@ class KafkaApplier(Applier):
         """One transaction: all that `fill` sends, which makes `page` the newest of the ledger."""
         began = time.monotonic()
         is_filled = False
+        self._topics |= self._touched
+        self._touched.clear()
         try:
             session.producer.begin_transaction()
             fill()
@@ -185,7 +219,11 @@ class KafkaApplier(Applier):
 
     def _enter(self, producer: Producer, page: Page) -> None:
         # Whether it arrives is asked by the end of the transaction, which is refused if any record of it did not.
-        producer.produce(self.book.name, page.to_bytes(), self.book.key, PARTITION)
+        producer.produce(self.book.name, self._written(page), self.book.key, PARTITION)
+
+    def _written(self, page: Page) -> bytes:
+        """A page as it stands in the ledger: with every topic that was ever written to, this transaction's among them."""
+        return replace(page, topics=tuple(sorted({*self._topics, *self._touched} - {self.book.name}))).to_bytes()
 
     def _tell_group(self, producer: Producer, position: str) -> None:
         """Commit the source's offsets for its group, if they are of this very cluster: for the eyes of whoever watches its lag."""

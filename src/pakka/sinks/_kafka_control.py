@@ -26,14 +26,14 @@ class Control(KafkaApplier):
 
     def enter(self, page: Page, position: str = "") -> bool:
         """Make `page` the newest of the ledger, and tell the source's group. False: a newer fence is there, and nothing was done."""
-        session = self._session or self._settle(page.fence)
+        session = self._ready(page.fence)
         if session is None or session.page.fence != page.fence or session.page.epoch > page.epoch:
             return False
 
         def fill() -> None:
             # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
-            outbox = Outbox(session.producer, None, is_heeded=True)
-            outbox.send_one(self.book.name, page.to_bytes(), self.book.key, PARTITION)
+            outbox = Outbox(session.producer, None, self._touched, is_heeded=True)
+            outbox.send_one(self.book.name, self._written(page), self.book.key, PARTITION)
             outbox.settle()
             self._tell_group(session.producer, position)
             reach("commit.kafka.ending", page.epoch)
@@ -43,7 +43,7 @@ class Control(KafkaApplier):
 
     def own(self, fence: int) -> Page | None:
         """Have the id, and the ledger as it is for as long as we have it. None: a newer fence is there."""
-        session = self._session or self._settle(fence)
+        session = self._ready(fence)
         return session.page if session is not None else None
 
     def replay(self, topic: str, entered: Entered, batches: Iterator[pa.RecordBatch]) -> bool:
@@ -56,9 +56,13 @@ class Control(KafkaApplier):
             outbox = self.outbox(session.producer)
             for batch in batches:
                 outbox.send(batch)
+            self._touched.add(topic)
             session.producer.produce(topic, entered.to_bytes(), entered.key, PARTITION)
             outbox.settle()
             reach("commit.kafka.replayed", entered.slot.epoch)
 
         self._transact(session, session.page, fill)
         return True
+
+    def _targets(self) -> list[str]:
+        return [*super()._targets(), self.sink.slots_topic(self.binding)]

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -50,6 +50,9 @@ class Page:
     fence: int = 0
     epoch: int = -1
     entry: str = ""
+    topics: tuple[str, ...] = ()
+    """Every topic that the sink has written to, so that the next driver knows where to look for what Kafka has forgotten to end. None
+    in pages of older releases."""
 
     @property
     def is_whole(self) -> bool:
@@ -57,7 +60,9 @@ class Page:
         return not self.entry or bool(json.loads(self.entry).get("is_whole", True))
 
     def to_bytes(self) -> bytes:
-        data = {"v": 1, "fence": self.fence, "epoch": self.epoch, "entry": self.entry}
+        data: dict[str, Any] = {"v": 1, "fence": self.fence, "epoch": self.epoch, "entry": self.entry}
+        if self.topics:
+            data["topics"] = self.topics
         return json.dumps(data, separators=(",", ":")).encode()
 
     @classmethod
@@ -65,7 +70,8 @@ class Page:
         try:
             data = json.loads(raw)
             version = data["v"]
-            page = cls(int(data["fence"]), int(data["epoch"]), str(data["entry"])) if version == 1 else None
+            topics = tuple(map(str, data.get("topics", ())))
+            page = cls(int(data["fence"]), int(data["epoch"]), str(data["entry"]), topics) if version == 1 else None
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(
                 f"{whose}: ledger topic `{topic}` holds a record that pakka did not write: {raw[:60]!r}; nothing was changed",
@@ -92,7 +98,7 @@ class LedgerTopic:
         self.key = key.encode()
         self.settings = settings
         self._cluster: Cluster | None = None
-        self._reader: tuple[Consumer, Grievance] | None = None
+        self._readers: dict[str, tuple[Consumer, Grievance]] = {}
         self._is_there = False
 
     @property
@@ -152,41 +158,61 @@ class LedgerTopic:
 
         Without it the read ends where a reader can get: a transaction that is open may still be about to change the ledger.
         """
+        raw = self._look(self.key, is_settled=is_settled)
+        return Page() if raw is None else Page.from_bytes(self.whose, self.name, raw)
+
+    def written(self, key: bytes) -> bytes | None:
+        """The newest record of a key, whatever became of its transaction."""
+        return self._look(key, is_settled=True, isolation="read_uncommitted")
+
+    def write(self, key: bytes, value: bytes) -> None:
+        """A record beside the pages, which is in no transaction. It is there when this returns."""
+        producer, grievance = self.address.producer(str(self.whose))
+        lost: list[KafkaError] = []
+        with told(self.whose, self.address, grievance, about=f"ledger topic `{self.name}`"):
+            producer.produce(self.name, value, key, PARTITION, lambda error, _: lost.append(error) if error else None)
+            if producer.flush(ANSWER_S):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+            if lost:
+                raise KafkaException(lost[0])
+
+    def close(self) -> None:
+        readers, self._readers, self._cluster = self._readers, {}, None
+        for consumer, _ in readers.values():
+            consumer.close()
+
+    def _look(self, key: bytes, *, is_settled: bool, isolation: str = "read_committed") -> bytes | None:
+        """The newest record of a key. From the end, in steps that grow, so that what was written of late is found at once."""
         cluster = self.cluster
         with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
             if not self._is_there and cluster.topic(self.name) is None:
-                return Page()
+                return None
             self._is_there = True
             low = cluster.start_offsets(self.name, [PARTITION])[PARTITION]
             end = cluster.end_offsets(self.name, [PARTITION], is_committed=not is_settled)[PARTITION]
         window = _LOOK_BACK
         while True:
             start = max(low, end - window)
-            raw = self._newest(start, end)
-            if raw is not None:
-                return Page.from_bytes(self.whose, self.name, raw)
-            if start == low:
-                return Page()
+            raw = self._newest(key, start, end, isolation)
+            if raw is not None or start == low:
+                return raw
             window *= _LOOK_FURTHER
 
-    def close(self) -> None:
-        reader, self._reader, self._cluster = self._reader, None, None
-        if reader is not None:
-            reader[0].close()
-
-    def _newest(self, start: int, end: int) -> bytes | None:
-        """The value of the last committed record of our key between two places."""
+    def _newest(self, key: bytes, start: int, end: int, isolation: str) -> bytes | None:
+        """The value of the last record of a key between two places."""
         if start == end:
             return None
-        consumer, grievance = self._reader = self._reader or self._open()
+        if isolation not in self._readers:
+            self._readers[isolation] = self._open(isolation)
+        consumer, grievance = self._readers[isolation]
         with told(self.whose, self.address, grievance, about=f"ledger topic `{self.name}`"):
             consumer.assign([TopicPartition(self.name, PARTITION, start)])
             try:
-                return self._scan(consumer, end)
+                return self._scan(consumer, key, end)
             finally:
                 consumer.unassign()
 
-    def _scan(self, consumer: Consumer, end: int) -> bytes | None:
+    def _scan(self, consumer: Consumer, key: bytes, end: int) -> bytes | None:
         newest: bytes | None = None
         reached = -1
         deadline = time.monotonic() + ANSWER_S
@@ -200,7 +226,7 @@ class LedgerTopic:
                     raise KafkaException(error)
                 continue
             reached = max(reached, _offset(message))
-            if error is None and message.key() == self.key and reached < end:
+            if error is None and message.key() == key and reached < end:
                 newest = message.value()
             # The last record is followed by a marker, so the end is told by the event and not by the record.
             if error is not None and reached >= end:
@@ -211,12 +237,13 @@ class LedgerTopic:
             hint=f"see whose it is: `kafka-transactions.sh describe-producers --topic {self.name} --partition {PARTITION}`",
         )
 
-    def _open(self) -> tuple[Consumer, Grievance]:
+    def _open(self, isolation: str) -> tuple[Consumer, Grievance]:
         # The group is never joined; the library wants a name. A read ends with an event that comes with an empty answer, and the
         # broker keeps those back for half a second unless it is told otherwise.
         return self.address.consumer(
             str(self.whose),
             group_id=self.name,
+            isolation_level=isolation,
             auto_offset_reset="earliest",
             fetch_wait_max_ms="5",
             fetch_error_backoff_ms="50",

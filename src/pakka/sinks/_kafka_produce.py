@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pakka.sinks._kafka_bulk import Bulk, records_of
@@ -46,10 +47,14 @@ _NOW = 0
 class Outbox:
     """The records of one transaction on their way. The first that is known not to be delivered is an error, and the last word."""
 
-    def __init__(self, producer: Producer, topic: str | None, *, is_heeded: bool = False) -> None:
+    def __init__(
+        self, producer: Producer, topic: str | None, touched: set[str] | None = None, *, is_heeded: bool = False
+    ) -> None:
         self.producer = producer
         self.topic = topic
         """None: each record says its own."""
+        self.touched: set[str] = set() if touched is None else touched
+        """Every topic that a record was queued for, which whoever gave it knows also if sending fails."""
         # Of many records sent at once some failures show only at `commit_transaction`. Who never calls it heeds each one.
         self._bulk = None if is_heeded else Bulk.of(producer)
         self._seen: set[str] = set()
@@ -62,6 +67,7 @@ class Outbox:
         for start in range(0, batch.num_rows, _SLICE_ROWS):
             part = batch.slice(start, _SLICE_ROWS)
             self._make_room(part)
+            self.touched.update([self.topic] if self.topic is not None else pc.unique(part.column("topic")).to_pylist())
             if is_plain and self._bulk is not None:
                 self._queue_many(self._bulk, part)
             else:
@@ -71,6 +77,7 @@ class Outbox:
 
     def send_one(self, topic: str, value: bytes, key: bytes, partition: int) -> None:
         """Queue one record of the sink's own."""
+        self.touched.add(topic)
         self.producer.produce(topic, value, key, partition, self._heed)
 
     def settle(self) -> None:

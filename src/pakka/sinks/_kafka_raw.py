@@ -1,5 +1,6 @@
-"""What no client of Kafka offers and its protocol has: ending a transaction of a process that is gone, shutting its producer out, and
-reading a partition with the markers that say how each transaction in it ended. All that leans on kafka-python's inside is here.
+"""What no client of Kafka offers and its protocol has: ending a transaction of a process that is gone, shutting its producer out,
+asking a partition whether a producer has one open in it, and reading it with the markers that say how each transaction ended. All that
+leans on kafka-python's inside is here.
 
 EndTxn is sent in version 4 at most: see docs/decisions/0012-kafka-transactions-on-a-real-broker.md.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -16,7 +18,11 @@ from typing import Any, TypeVar
 from kafka import errors  # type: ignore[import-untyped]
 from kafka.protocol.consumer import FetchRequest  # type: ignore[import-untyped]
 from kafka.protocol.metadata import CoordinatorType  # type: ignore[import-untyped]
-from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest  # type: ignore[import-untyped]
+from kafka.protocol.producer import (  # type: ignore[import-untyped]
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from kafka.record import MemoryRecords  # type: ignore[import-untyped]
 from kafka.structs import TopicPartition  # type: ignore[import-untyped]
 
@@ -27,6 +33,9 @@ from pakka.sinks._kafka_transactions import CannotAskError, Desk, open_admin
 PROTOCOL = 1
 """Of transactions as librdkafka makes them: their end does not raise the producer's epoch."""
 END_TXN_VERSION = 4
+_ADD_PARTITIONS_VERSION = 3
+"""The last one that is for clients."""
+_INIT_VERSION = 4
 _FETCH_VERSION = 11
 """The last one that names topics, which every broker since 2.3 has."""
 _PATIENCE_S = 20.0
@@ -51,6 +60,12 @@ _GONE = (
 )
 
 T = TypeVar("T")
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+class DeniedError(SinkError):
+    """Another client gets in, or gets an answer, and this one does not: a right is missing, or there is nothing for a setting in it."""
 
 
 class End(Enum):
@@ -69,6 +84,42 @@ class Handle:
     id: str
     producer_id: int
     producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A transactional id as its coordinator knows it."""
+
+    handle: Handle
+    state: str
+    began_ms: int
+    """When its last transaction began, which no other one of it did."""
+    topics: frozenset[str]
+    """Of the transaction, for as long as it has not ended."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "Ongoing"
+
+    @property
+    def is_being_ended(self) -> bool:
+        """Decided; the partitions hear of it a moment later."""
+        return self.state.startswith("Prepare")
+
+    @property
+    def is_commit(self) -> bool | None:
+        """How the last transaction ended; None: it has not, or the coordinator has forgotten."""
+        return {"CompleteCommit": True, "CompleteAbort": False}.get(self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A transaction that is open in a partition."""
+
+    offset: int
+    """Of its first record."""
+    producer_epoch: int
+    """Of its last record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +149,14 @@ class Registry:
 
     def end(self, handle: Handle, *, is_commit: bool) -> End:
         """Commit or abort. It may be repeated freely. `UnknownOutcomeError`: asked, and no answer."""
-        request = EndTxnRequest(
-            transactional_id=handle.id,
-            producer_id=handle.producer_id,
-            producer_epoch=handle.producer_epoch,
-            committed=is_commit,
-            max_version=END_TXN_VERSION,
-        )
+        request = _end_request(handle, is_commit)
         is_sent = False
 
         def ask() -> End:
             nonlocal is_sent
             node = self._coordinator(handle.id)
             is_sent = True
-            code = self._send(request, node).error_code
-            error = errors.for_code(code)
-            if error is errors.NoError:
-                return End.DONE
-            if error in _GONE:
-                return End.GONE
-            raise error(f"EndTxn of `{handle.id}`")
+            return _ended(self._send(request, node).error_code, handle)
 
         try:
             return self._patiently(ask)
@@ -126,18 +165,84 @@ class Registry:
                 raise
             raise UnknownOutcomeError(f"no answer to the end of transaction `{handle.id}`: {error.message}") from error
 
+    def end_in(self, handle: Handle, places: Collection[Place], *, is_commit: bool) -> End:
+        """A transaction without a record in these places: whatever its producer had open in them ends with it. It may be repeated freely."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(places):
+            topics.setdefault(topic, []).append(partition)
+        Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        begin = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=handle.id,
+            v3_and_below_producer_id=handle.producer_id,
+            v3_and_below_producer_epoch=handle.producer_epoch,
+            v3_and_below_topics=[Topic(name=name, partitions=parts) for name, parts in topics.items()],
+            max_version=_ADD_PARTITIONS_VERSION,
+        )
+
+        def ask() -> End:
+            # Both are on their way before the first is answered: whoever dies between them leaves a transaction that is to be aborted.
+            begun, ended = self._send_both(begin, _end_request(handle, is_commit), self._coordinator(handle.id))
+            for topic in begun.results_by_topic_v3_and_below:
+                for part in topic.results_by_partition:
+                    error = errors.for_code(part.partition_error_code)
+                    if error in _GONE:
+                        return End.GONE
+                    if error is not errors.NoError:
+                        raise error(
+                            f"AddPartitionsToTxn of `{handle.id}`, partition {part.partition_index} of `{topic.name}`"
+                        )
+            return _ended(ended.error_code, handle)
+
+        return self._patiently(ask)
+
     def shut_out(self, ident: str) -> None:
         """Take an id away from whoever has it. What is open under it is aborted, what is being ended is waited for."""
+        self.take(ident)
+
+    def take(self, ident: str, timeout_ms: int = 60_000) -> Handle:
+        """Be the one who has an id: as `shut_out`, for whoever then uses it."""
+        return self._patiently(lambda: self._init(ident, timeout_ms))
+
+    def cut_off(self, ident: str) -> None:
+        """Abort what is open under an id, and shut its producer out. Nobody waits until that is done, and so the coordinator remembers
+        that it was an abort.
+        """
 
         def ask() -> None:
-            request = InitProducerIdRequest(
-                transactional_id=ident, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=4
-            )
-            error = errors.for_code(self._send(request, self._coordinator(ident)).error_code)
-            if error is not errors.NoError:
-                raise error(f"InitProducerId of `{ident}`")
+            with suppress(errors.ConcurrentTransactionsError):
+                self._init(ident, 60_000)
 
         self._patiently(ask)
+
+    def described(self, ident: str) -> Described | None:
+        """None: no coordinator knows this id, or remembers it."""
+
+        def ask() -> Described | None:
+            try:
+                found = self._open().describe_transactions([ident])[ident]
+            except errors.TransactionalIdNotFoundError:
+                return None
+            handle = Handle(ident, int(found.producer_id), int(found.producer_epoch))
+            topics = frozenset(str(place.topic) for place in found.topic_partitions)
+            return Described(handle, str(found.state.value), int(found.transaction_start_time_ms), topics)
+
+        return self._patiently(ask)
+
+    def opened(self, producer_id: int, places: Collection[Place]) -> dict[Place, Opened | None]:
+        """Where a producer has a transaction open. None: this user may not know. One question a leader."""
+
+        def ask() -> dict[Place, Opened | None]:
+            admin = self._open()
+            wanted = [TopicPartition(*place) for place in places]
+            leaders = admin._manager.run(admin._async_get_leader_for_partitions, wanted)
+            if -1 in leaders:
+                raise errors.LeaderNotAvailableError(f"of {sorted(leaders[-1])}")
+            found: dict[Place, Opened | None] = {}
+            for leader, led in leaders.items():
+                found |= self._opened(producer_id, led, leader)
+            return found
+
+        return self._patiently(ask)
 
     def listed(self, prefix: str) -> dict[str, int]:
         """The producer of every open transaction whose id begins so. None of them is about to end: that is waited for."""
@@ -152,14 +257,8 @@ class Registry:
 
     def holder(self, ident: str) -> Handle | None:
         """The transaction that is open under an id."""
-
-        def ask() -> Handle | None:
-            found = self._open().describe_transactions([ident]).get(ident)
-            if found is None or str(found.state.value) != "Ongoing":
-                return None
-            return Handle(ident, int(found.producer_id), int(found.producer_epoch))
-
-        return self._patiently(ask)
+        found = self.described(ident)
+        return found.handle if found is not None and found.is_open else None
 
     def log(self, topic: str, start: int, end: int) -> Iterator[Record | Marker]:
         """All that lies between two places of partition 0, whether committed, aborted or open, with the markers between."""
@@ -181,6 +280,39 @@ class Registry:
             admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
+
+    def _init(self, ident: str, timeout_ms: int) -> Handle:
+        request = InitProducerIdRequest(
+            transactional_id=ident,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=_INIT_VERSION,
+        )
+        answer = self._send(request, self._coordinator(ident))
+        error = errors.for_code(answer.error_code)
+        if error is not errors.NoError:
+            raise error(f"InitProducerId of `{ident}`")
+        return Handle(ident, int(answer.producer_id), int(answer.producer_epoch))
+
+    def _opened(self, producer_id: int, led: Collection[Any], leader: int) -> dict[Place, Opened | None]:
+        partitions: dict[str, list[int]] = {}
+        for place in led:
+            partitions.setdefault(place.topic, []).append(place.partition)
+        found: dict[Place, Opened | None] = {}
+        for topic in self._send(self._open()._describe_producers_request(partitions), leader).topics:
+            for part in topic.partitions:
+                place = (str(topic.name), int(part.partition_index))
+                error = errors.for_code(part.error_code)
+                if error is errors.TopicAuthorizationFailedError:
+                    found[place] = None
+                    continue
+                if error is not errors.NoError:
+                    raise error(f"DescribeProducers of partition {place[1]} of `{place[0]}`")
+                for each in part.active_producers:
+                    if each.producer_id == producer_id and each.current_txn_start_offset >= 0:
+                        found[place] = Opened(int(each.current_txn_start_offset), int(each.producer_epoch))
+        return found
 
     def _fetch(self, topic: str, offset: int) -> list[Any]:
         part = FetchRequest.FetchTopic.FetchPartition(
@@ -224,6 +356,18 @@ class Registry:
         ask: Callable[[], Coroutine[Any, Any, Any]] = go
         return admin._manager.run(ask)
 
+    def _send_both(self, first: Any, second: Any, node: int) -> tuple[Any, Any]:
+        """Two requests over one line, which the broker answers one after the other."""
+        admin = self._open()
+
+        async def go() -> tuple[Any, Any]:
+            sent = [admin._manager.send(request, node_id=node) for request in (first, second)]
+            return await sent[0], await sent[1]
+
+        ask: Callable[[], Coroutine[Any, Any, tuple[Any, Any]]] = go
+        answers: tuple[Any, Any] = admin._manager.run(ask)
+        return answers
+
     def _open(self) -> Any:
         with self._lock:
             if self._admin is None:
@@ -239,7 +383,7 @@ class Registry:
             except (errors.KafkaError, OSError, CannotAskError) as error:
                 reason = _reason(error)
                 if not _is_passing(error):
-                    raise SinkError(
+                    raise DeniedError(
                         f"{self.whose}: {self.address}: {self.address.scrub(reason)}; nothing was changed",
                         hint="the message is Kafka's own; `way: spooled` needs less of a cluster",
                     ) from error
@@ -251,6 +395,25 @@ class Registry:
                     hint="see that the brokers run, then run again",
                 )
             time.sleep(_PAUSE_S)
+
+
+def _end_request(handle: Handle, is_commit: bool) -> Any:
+    return EndTxnRequest(
+        transactional_id=handle.id,
+        producer_id=handle.producer_id,
+        producer_epoch=handle.producer_epoch,
+        committed=is_commit,
+        max_version=END_TXN_VERSION,
+    )
+
+
+def _ended(code: int, handle: Handle) -> End:
+    error = errors.for_code(code)
+    if error is errors.NoError:
+        return End.DONE
+    if error in _GONE:
+        return End.GONE
+    raise error(f"EndTxn of `{handle.id}`")
 
 
 def _cause(error: BaseException) -> BaseException:

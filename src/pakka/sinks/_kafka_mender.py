@@ -1,0 +1,250 @@
+"""Ends in its partitions what Kafka has ended, and forgotten to tell them.
+
+The end of a transaction is decided by its coordinator, which then tells every partition of it with a marker. A broker that is killed in
+between and comes back too soon may find a partition without a leader, take it for deleted, and call the transaction complete (see
+docs/decisions/0014-kafka-forgets-markers.md). Readers then stop in front of its records; and worse, the next transaction of the same
+producer there ends both: if that one is aborted, so are records that were told as committed, and if it is committed, so are aborted ones.
+
+So no record is sent before every partition in which the last transaction of this id may be has been seen closed. By induction what is open
+in one of them is of the last transaction, and nothing that is ended later can take older records with it.
+
+1. Look whether readers wait for anybody in the topics of the sink. Mostly nobody does, and that is all.
+2. Ask the coordinator. What is open is aborted, what is being ended is waited for, and after either it remembers how it ended.
+3. Ask the partitions. What is still open there, of this producer, hangs.
+4. Write down beside the ledger what hangs and how it was ended: step 5 makes the coordinator forget it.
+5. Take the id, by which nobody else can write under it, and end a transaction without records in the partitions that hang, as the last
+   one was ended. The epoch that this takes is used for nothing else, so whoever comes later may end it too.
+
+A driver that dies in 5 is followed by one that finds the note. It has the time of a transaction for that: after it the brokers abort what
+was begun. What is not known from either the coordinator or the note is told, and left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_error import told
+from pakka.kafka_line import Address
+from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
+from pakka.sinks._kafka_raw import DeniedError, Described, Opened, Place, Registry
+
+_SETTLE_S = 30.0
+"""How long the end of a transaction may take in all: its partitions may have to find a leader first."""
+_MARKERS_S = 2.0
+"""How long markers may take after a commit, which is milliseconds, before it is thought that they will not come."""
+_PAUSE_S = 0.005
+_LAST_EPOCH = 32_766
+"""After this one an id has another producer, which cannot end what the one before has left open."""
+
+_log = logging.getLogger("pakka.kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """How a transaction was ended that hangs, and where it does: by producer, topic, partition and first offset it is one for ever."""
+
+    producer_id: int
+    is_commit: bool
+    places: tuple[tuple[str, int, int], ...]
+
+    def is_of(self, producer_id: int, hanging: Mapping[Place, Opened]) -> bool:
+        """Whether this is the transaction that hangs. That one place is the same is enough: only one transaction of a producer can hang."""
+        found = {(*place, opened.offset) for place, opened in hanging.items()}
+        return producer_id == self.producer_id and not found.isdisjoint(self.places)
+
+    def to_bytes(self) -> bytes:
+        data = {"v": 1, "producer_id": self.producer_id, "is_commit": self.is_commit, "places": self.places}
+        return json.dumps(data, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Note | None:
+        """None: a newer pakka wrote it, in other words."""
+        data = json.loads(raw)
+        if data["v"] != 1:
+            return None
+        places = tuple((str(topic), int(partition), int(offset)) for topic, partition, offset in data["places"])
+        return cls(int(data["producer_id"]), bool(data["is_commit"]), places)
+
+
+class Mender:
+    """For one transactional id and its ledger. Held by whoever writes under that id, and asked before each transaction."""
+
+    def __init__(self, whose: object, address: Address, ident: str, book: LedgerTopic) -> None:
+        self.whose = whose
+        self.address = address
+        self.id = ident
+        self.book = book
+        self.registry = Registry(whose, address)
+        self._is_denied = False
+        self._is_warned = False
+
+    def is_closed(self, topics: Iterable[str], *, is_mended: bool = False) -> bool:
+        """Whether nothing is open in these topics that is of this id, after a moment for the markers. Also if nobody can tell.
+
+        `is_mended`: where it is not told whose transactions are open, they were seen to just now.
+        """
+        wanted = {*topics, self.book.name}
+        deadline = time.monotonic() + _MARKERS_S
+        while (held := self._held(wanted)) and not self._is_denied:
+            try:
+                found = self.registry.described(self.id)
+                opened = self.registry.opened(found.handle.producer_id, held) if found is not None else {}
+            except DeniedError as error:
+                self._deny(held, error)
+                return True
+            if all(each is None and is_mended for each in opened.values()):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_S)
+        return True
+
+    def settle(self, topics: Iterable[str], timeout_ms: int, *, is_wide: bool = False) -> frozenset[str]:
+        """Before the id is asked for: end what is open under it, and what hangs. Returns all topics that were looked at.
+
+        `is_wide`: rows name their topics, so a transaction that is open may be in more than these.
+        """
+        wanted = {*topics, self.book.name}
+        if (self.book.name, PARTITION) in self._held([self.book.name]):
+            # The newest page may be one that no reader gets to.
+            raw = self.book.written(self.book.key)
+            wanted |= set(Page.from_bytes(self.whose, self.book.name, raw).topics) if raw is not None else set()
+        mended: set[Place] = set()
+        deadline = time.monotonic() + _SETTLE_S
+        while ((held := self._held(wanted)) or is_wide) and not self._is_denied:
+            try:
+                if self._is_settled(held, wanted, mended, timeout_ms):
+                    break
+            except DeniedError as error:
+                self._deny(held, error)
+            except UnavailableError:
+                # Nothing is open where it is known to have been. That this client cannot get in must not stop what another one can do.
+                if held:
+                    raise
+                break
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{self.whose}: {self.address}: the last transaction of `{self.id}` is not ended after {_SETTLE_S:.0f} s, in "
+                    f"{_named(held)}; nothing was changed",
+                    hint="see that all partitions of its topics have a leader, then run again",
+                )
+            time.sleep(_PAUSE_S)
+        return frozenset(wanted)
+
+    def close(self) -> None:
+        self.registry.close()
+
+    def _is_settled(self, held: Mapping[Place, int], wanted: set[str], mended: set[Place], timeout_ms: int) -> bool:
+        """One step of the way. True: nothing of this id is open. False: look again."""
+        found = self.registry.described(self.id)
+        if found is None:
+            return True
+        more = {topic for topic in found.topics if not topic.startswith("__")} - wanted
+        if more or found.is_being_ended:
+            wanted |= more
+            return False
+        opened = self.registry.opened(found.handle.producer_id, held) if held else {}
+        # Where it is not told whose transaction is open, an end without records does no harm; but once is enough.
+        hanging = {place: each for place, each in opened.items() if each is not None or place not in mended}
+        if self.registry.described(self.id) != found:
+            return (
+                False  # its driver goes on, or somebody else has the id now: what hangs may be of another transaction
+            )
+        if found.is_open and not _is_begun(found, hanging):
+            # Its driver had seen all closed before it sent anything, so only what it sent goes.
+            self.registry.cut_off(self.id)
+            return False
+        if hanging:
+            self._mend(found, hanging, timeout_ms)
+            mended |= hanging.keys()
+        return not hanging
+
+    def _mend(self, found: Described, hanging: Mapping[Place, Opened | None], timeout_ms: int) -> None:
+        producer_id = found.handle.producer_id
+        certain = {place: each for place, each in hanging.items() if each is not None}
+        note = self._noted(producer_id, certain)
+        is_commit = found.is_commit if note is None else note.is_commit
+        if is_commit is None and not certain:
+            self._warn(hanging, "the user of `settings` may not READ them")
+            return
+        if is_commit is None or (found.handle.producer_epoch >= _LAST_EPOCH and not found.is_open):
+            raise self._lost(found, certain, is_commit)
+        if certain and note is None:
+            places = tuple((*place, each.offset) for place, each in sorted(certain.items()))
+            self.book.write(self._note_key, Note(producer_id, is_commit, places).to_bytes())
+        # One that is open was begun by somebody who got as far as this. To take the id would abort it.
+        handle = found.handle if found.is_open else self.registry.take(self.id, timeout_ms)
+        now = self.registry.opened(producer_id, hanging)
+        left = [place for place, each in hanging.items() if place in now and now[place] == each]
+        if left:
+            self.registry.end_in(handle, left, is_commit=is_commit)
+        if certain:
+            how = "committed" if is_commit else "aborted"
+            _log.warning(
+                "%s: Kafka had not told %s that a transaction of `%s` was %s; it is told now",
+                self.whose,
+                _named(certain),
+                self.id,
+                how,
+            )
+
+    def _lost(self, found: Described, hanging: Collection[Place], is_commit: bool | None) -> SinkError:
+        """Nobody knows what it should become, or nobody can make it so."""
+        known = {
+            True: "it was committed",
+            False: "it was aborted",
+            None: "whether it was committed is not known any more",
+        }
+        topic, partition = sorted(hanging)[0]
+        tool = f"kafka-transactions.sh --bootstrap-server {self.address.servers}"
+        return SinkError(
+            f"{self.whose}: {self.address}: a transaction of `{self.id}` (producer {found.handle.producer_id}) has ended and is still "
+            f"open in {_named(hanging)}; {known[is_commit]}, and its next end would decide over it; nothing was changed",
+            hint=f"see its records with `{tool} describe-producers --topic {topic} --partition {partition}` and a reader of "
+            "`read_uncommitted`; if `pakka status` has their epoch as committed, save them first; then `abort` of the same tool ends it",
+        )
+
+    def _noted(self, producer_id: int, hanging: Mapping[Place, Opened]) -> Note | None:
+        raw = self.book.written(self._note_key) if hanging else None
+        note = Note.from_bytes(raw) if raw is not None else None
+        return note if note is not None and note.is_of(producer_id, hanging) else None
+
+    @property
+    def _note_key(self) -> bytes:
+        return self.book.key + b".hanging"
+
+    def _held(self, topics: Collection[str]) -> dict[Place, int]:
+        cluster = self.book.cluster
+        with told(self.whose, self.address, cluster.grievance):
+            return cluster.held(topics)
+
+    def _deny(self, held: Collection[Place], error: DeniedError) -> None:
+        self._is_denied = True
+        if held:
+            self._warn(held, error.message)
+
+    def _warn(self, held: Collection[Place], reason: str) -> None:
+        if not self._is_warned:
+            _log.warning(
+                "%s: transactions are open in %s, and it cannot be told whether one is ours, which a broker that was killed has left: %s",
+                self.whose,
+                _named(held),
+                reason,
+            )
+        self._is_warned = True
+
+
+def _is_begun(found: Described, hanging: Mapping[Place, Opened | None]) -> bool:
+    """Whether an open transaction is one of step 5: its places have records of an older producer epoch. In any other they have none,
+    since all was closed before.
+    """
+    return any(each is not None and each.producer_epoch != found.handle.producer_epoch for each in hanging.values())
+
+
+def _named(places: Collection[Place]) -> str:
+    return ", ".join(f"partition {partition} of `{topic}`" for topic, partition in sorted(places))
