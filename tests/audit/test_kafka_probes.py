@@ -298,13 +298,29 @@ def test_a_transaction_that_holds_readers_back_is_named_with_its_producer(lax_to
     assert await_finding(sink, "open transactions", FINE)
 
 
+def test_a_transaction_of_a_pipeline_that_hangs_is_left_to_the_pipeline(lax_topics, monkeypatch):
+    """It may be one that is committed, and that Kafka has forgotten to end."""
+    sink = sink_on(lax_topics)
+    monkeypatch.setattr(_kafka_probes, "OPEN_S", 0.0)
+    with opened(sink.servers, sink.topic, f"{sink.ledger}.refunds.out") as producer:
+        finding = await_old(sink)
+        assert "run its pipeline" in finding.fix
+        assert "abort --topic" not in finding.fix
+        producer.abort_transaction()
+    assert await_finding(sink, "open transactions", FINE)
+
+
 def await_hanging(sink):
+    assert await_old(sink).fix.endswith(f"abort --topic {sink.topic} --partition 0 --start-offset 0")
+
+
+def await_old(sink):
     """It is older than any may be, and the broker does not end it."""
     give_up = time.monotonic() + PATIENCE_S
     while "no coordinator will end it" not in (finding := found(sink)["open transactions"]).why:
         assert time.monotonic() < give_up, finding
         time.sleep(0.1)
-    assert finding.fix.endswith(f"abort --topic {sink.topic} --partition 0 --start-offset 0")
+    return finding
 
 
 def silent(address):

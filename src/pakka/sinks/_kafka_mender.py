@@ -35,8 +35,8 @@ from pakka.sinks._kafka_raw import DeniedError, Described, Opened, Place, Regist
 
 _SETTLE_S = 30.0
 """How long the end of a transaction may take in all: its partitions may have to find a leader first."""
-_MARKERS_S = 2.0
-"""How long markers may take after a commit, which is milliseconds, before it is thought that they will not come."""
+_MARKERS_S = 0.5
+"""How long markers may take after a commit, which is milliseconds, before the coordinator is asked what has become of them."""
 _PAUSE_S = 0.005
 _LAST_EPOCH = 32_766
 """After this one an id has another producer, which cannot end what the one before has left open."""
@@ -146,7 +146,7 @@ class Mender:
             return True
         more = {topic for topic in found.topics if not topic.startswith("__")} - wanted
         if more or found.is_being_ended:
-            wanted |= more
+            wanted.update(more)
             return False
         opened = self.registry.opened(found.handle.producer_id, held) if held else {}
         # Where it is not told whose transaction is open, an end without records does no harm; but once is enough.
@@ -161,14 +161,14 @@ class Mender:
             return False
         if hanging:
             self._mend(found, hanging, timeout_ms)
-            mended |= hanging.keys()
+            mended.update(hanging)
         return not hanging
 
     def _mend(self, found: Described, hanging: Mapping[Place, Opened | None], timeout_ms: int) -> None:
         producer_id = found.handle.producer_id
         certain = {place: each for place, each in hanging.items() if each is not None}
         note = self._noted(producer_id, certain)
-        is_commit = found.is_commit if note is None else note.is_commit
+        is_commit = _outcome(found, certain) if note is None else note.is_commit
         if is_commit is None and not certain:
             self._warn(hanging, "the user of `settings` may not READ them")
             return
@@ -237,6 +237,14 @@ class Mender:
                 reason,
             )
         self._is_warned = True
+
+
+def _outcome(found: Described, hanging: Mapping[Place, Opened]) -> bool | None:
+    """How what hangs was ended, if it is what the coordinator remembers. Releases that did not look may have left older ones behind."""
+    is_commit, epoch = found.is_commit, found.handle.producer_epoch
+    # A commit leaves the epoch as it is. An abort may raise it, by which it shuts out whoever left the transaction open.
+    of_the_last = {epoch} if is_commit else {epoch, epoch - 1}
+    return is_commit if all(each.producer_epoch in of_the_last for each in hanging.values()) else None
 
 
 def _is_begun(found: Described, hanging: Mapping[Place, Opened | None]) -> bool:

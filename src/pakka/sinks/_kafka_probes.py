@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe
 from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
-from pakka.sinks._kafka_transactions import CannotAskError, Desk, desk
+from pakka.sinks._kafka_transactions import CannotAskError, Desk, Holder, desk
 from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ OPEN_S = 60.0
 """Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
 KEPT_MS = 24 * 3600 * 1000
 """Readers that were down over a day should still find what was committed meanwhile."""
+
+_FORGETS = "killed right after a commit, it may forget to show it to readers, who then wait until pakka writes again and ends what it finds so"
 
 Judge = Callable[["KafkaSink", Facts], Finding]
 
@@ -118,11 +120,14 @@ def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
     if topic.brokers == 1:
         why = (
             "the cluster has one broker, which does not wait for its disk: with its machine goes what was committed last, and with "
-            "its disk everything"
+            f"its disk everything; {_FORGETS}"
         )
         return Finding(name, WARNS, value, why, "run three brokers or more, and have three replicas of every topic")
     if topic.replicas == 1:
-        why = "it is on one broker, and brokers do not wait for their disks: with that machine goes what was committed"
+        why = (
+            "it is on one broker, and brokers do not wait for their disks: with that machine goes what was committed; "
+            f"{_FORGETS}"
+        )
         fix = (
             f"kafka-reassign-partitions.sh --bootstrap-server {sink.servers} --execute, with 3 replicas of {topic.name}"
         )
@@ -308,25 +313,27 @@ def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:
     why = f"nobody sees {oldest.held} records above it, whoever wrote them, until that transaction is ended"
     try:
         with desk(sink.address) as there:
-            who, offset = _holder(there, oldest.topic, oldest.partition)
+            holder, ident = _holder(there, oldest.topic, oldest.partition)
     except CannotAskError:
         return Finding(name, WARNS, value, why, f"{tool} describe-producers {where}")
     is_hanging = facts.most_ms is not None and (oldest.open_s or 0) > facts.most_ms / 1000
     if is_hanging:
         why += "; it is older than any transaction may be, so no coordinator will end it"
-    fix = f"{tool} abort {where} --start-offset {offset}" if is_hanging else f"{tool} describe-producers {where}"
-    return Finding(name, WARNS, f"{value}, {who}", why, fix)
+    fix = f"{tool} abort {where} --start-offset {holder.offset}" if is_hanging else f"{tool} describe-producers {where}"
+    if is_hanging and ident.startswith(f"{sink.ledger}."):
+        fix = "run its pipeline, which ends it as it was decided; to abort it by hand may lose rows that are committed"
+    whose = f"transactional id {ident}" if ident else "which no coordinator knows"
+    return Finding(name, WARNS, f"{value}, of producer {holder.producer_id}, {whose}", why, fix)
 
 
-def _holder(there: Desk, topic: str, partition: int) -> tuple[str, int]:
-    """Who has the oldest open transaction of a partition, and where it begins."""
+def _holder(there: Desk, topic: str, partition: int) -> tuple[Holder, str]:
+    """The oldest open transaction of a partition, and its transactional id if there is one."""
     holders = there.holders(topic, partition)
     if not holders:
         raise CannotAskError("it has been ended meanwhile")
     oldest = holders[0]
     ids = [t.id for t in there.listed() if t.producer_id == oldest.producer_id]
-    whose = f"transactional id {ids[0]}" if ids else "which no coordinator knows"
-    return f"of producer {oldest.producer_id}, {whose}", oldest.offset
+    return oldest, ids[0] if ids else ""
 
 
 def _of_each(name: str, judge: TopicJudge, sink: KafkaSink, facts: Facts) -> Finding:

@@ -121,6 +121,7 @@ CASES: dict[str, tuple[Callable[[Ruin], None], str]] = {
     "both": (committed, "0L"),
     "aborted": (aborted, "0"),
     "forgotten": (committed, "0"),
+    "older": (committed, "0"),
     "noted": (committed, "0"),
     "begun": (committed, "0L"),
     "stranger": (beside_a_stranger, "0"),
@@ -204,6 +205,7 @@ class TestMender:
 
     def test_data_and_ledger_may_hang_both(self, ruins):
         ruin = ruins["both"]
+        assert len(hanging(ruin)) == 2
         heir = ruin.heir()
         heir.deliver(1, refunds(3))
         assert ruin.ids(3) == [1, 2, 3]
@@ -232,6 +234,15 @@ class TestMender:
             assert word in told.value.message
         assert "kafka-transactions.sh" in told.value.hint
         assert ruin.ids() == []
+
+    def test_what_is_of_an_older_transaction_is_told_and_left_as_it_is(self, ruins):
+        """The coordinator remembers the end of the last one only. A release that did not look has gone on over what hangs."""
+        ruin = ruins["older"]
+        Driver(CarelessSink(ruin.sink.servers, ledger=ruin.sink.ledger, topic=ruin.topic), ruin.place, 2)
+        before = hanging(ruin)
+        with pytest.raises(SinkError, match="not known any more"):
+            ruin.heir(3)
+        assert hanging(ruin) == before
 
     def test_a_driver_that_died_before_it_could_mend_is_followed_by_one_that_does(self, ruins, monkeypatch):
         ruin = ruins["noted"]
@@ -267,6 +278,7 @@ class TestMender:
 
     def test_a_stranger_s_transaction_is_neither_ended_nor_waited_for(self, ruins):
         ruin = ruins["stranger"]
+        assert hanging(ruin)
         began = time.monotonic()
         heir = ruin.heir()
         fail(heir, 1, 3)
@@ -278,6 +290,7 @@ class TestMender:
 
     def test_a_driver_that_lives_on_mends_before_its_next_transaction(self, ruins):
         ruin = ruins["living"]
+        assert hanging(ruin)
         fail(ruin.driver, 1, 3)
         assert ruin.ids(2) == [1, 2]
         ruin.driver.deliver(1, refunds(3))
@@ -292,6 +305,7 @@ class TestMender:
     def test_topics_that_rows_have_named_are_known_to_the_next_driver(self, ruins):
         """Only the page that hangs names the second one."""
         ruin = ruins["second"]
+        assert list(hanging(ruin)) == [(ruin.topics[1], 0), (ruin.ledger, 0)]
         heir = ruin.heir()
         assert ruin.ids(1, ruin.topics[1]) == [2]
         assert not hanging(ruin)

@@ -1,7 +1,10 @@
 """The Kafka sink on a broker that asks who comes: the rights that its page names are enough, and what is missing is told by name."""
 
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -15,7 +18,8 @@ from confluent_kafka.admin import (
 from pakka.errors import PakkaError, SinkError
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
-from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka
+from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
+from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
 
 pytestmark = pytest.mark.kafka
@@ -46,7 +50,7 @@ ENOUGH = {
 def guarded():
     need_kafka()
     with relayed_kafka(settings=SETTINGS) as (kafka, proxy):
-        yield kafka.bootstrap, f"127.0.0.1:{proxy.port}"
+        yield kafka.bootstrap, f"127.0.0.1:{proxy.port}", kafka
 
 
 @pytest.fixture
@@ -95,6 +99,35 @@ def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_pat
     Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [1]}))
     Driver(sink, tmp_path, fence=2).deliver(1, pa.record_batch({"id": [2]}))
     assert sorted(v["id"] for v in values(guarded[0], sink.topic, 2)) == [1, 2]
+
+
+def test_who_may_not_ask_whose_a_transaction_is_ends_what_kafka_forgot_all_the_same(sink, allow, guarded, tmp_path):
+    """It takes READ on the target to ask. An end without records does no harm where nothing of ours is open."""
+    allow(ENOUGH)
+    servers, _, kafka = guarded
+    Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [1]}))
+    with closing(Onlooker(servers)) as onlooker:
+        onlooker.await_markers("test-")
+    kafka.kill()
+    forget_marker(kafka, sink.topic)
+    kafka.restart()
+    assert values(servers, sink.topic) == []
+    Driver(sink, tmp_path, fence=2)
+    assert [v["id"] for v in values(servers, sink.topic, 1)] == [1]
+
+
+def test_who_may_not_ask_goes_on_beside_a_stranger_s_transaction(sink, allow, guarded, tmp_path):
+    allow(ENOUGH)
+    stranger = Producer({"bootstrap.servers": guarded[0], "transactional.id": f"{sink.topic}.stranger"})
+    stranger.init_transactions(PATIENCE_S)
+    stranger.begin_transaction()
+    stranger.produce(sink.topic, b'{"id":99}')
+    stranger.flush(PATIENCE_S)
+    driver = Driver(sink, tmp_path)
+    driver.deliver(0, pa.record_batch({"id": [1]}))
+    driver.deliver(1, pa.record_batch({"id": [2]}))
+    stranger.commit_transaction(PATIENCE_S)
+    assert sorted(v["id"] for v in values(guarded[0], sink.topic, 3)) == [1, 2, 99]
 
 
 @pytest.mark.parametrize(
