@@ -80,7 +80,6 @@ class Mender:
         self.id = ident
         self.book = book
         self.registry = Registry(whose, address)
-        self._is_denied = False
         self._is_warned = False
 
     def is_closed(self, topics: Iterable[str], *, is_mended: bool = False) -> bool:
@@ -90,12 +89,12 @@ class Mender:
         """
         wanted = {*topics, self.book.name}
         deadline = time.monotonic() + _MARKERS_S
-        while (held := self._held(wanted)) and not self._is_denied:
+        while held := self._held(wanted):
             try:
                 found = self.registry.described(self.id)
                 opened = self.registry.opened(found.handle.producer_id, held) if found is not None else {}
             except DeniedError as error:
-                self._deny(held, error)
+                self._warn(held, error.message)
                 return True
             if all(each is None and is_mended for each in opened.values()):
                 return True
@@ -116,12 +115,13 @@ class Mender:
             wanted |= set(Page.from_bytes(self.whose, self.book.name, raw).topics) if raw is not None else set()
         mended: set[Place] = set()
         deadline = time.monotonic() + _SETTLE_S
-        while ((held := self._held(wanted)) or is_wide) and not self._is_denied:
+        while (held := self._held(wanted)) or is_wide:
             try:
                 if self._is_settled(held, wanted, mended, timeout_ms):
                     break
             except DeniedError as error:
-                self._deny(held, error)
+                self._warn(held, error.message)
+                break
             except UnavailableError:
                 # Nothing is open where it is known to have been. That this client cannot get in must not stop what another one can do.
                 if held:
@@ -152,12 +152,11 @@ class Mender:
         # Where it is not told whose transaction is open, an end without records does no harm; but once is enough.
         hanging = {place: each for place, each in opened.items() if each is not None or place not in mended}
         if self.registry.described(self.id) != found:
-            return (
-                False  # its driver goes on, or somebody else has the id now: what hangs may be of another transaction
-            )
+            # Its driver goes on, or somebody else has the id now: what was found open may be of another transaction.
+            return False
         if found.is_open and not _is_begun(found, hanging):
             # Its driver had seen all closed before it sent anything, so only what it sent goes.
-            self.registry.cut_off(self.id)
+            self.registry.cut_off(self.id, timeout_ms)
             return False
         if hanging:
             self._mend(found, hanging, timeout_ms)
@@ -169,11 +168,12 @@ class Mender:
         certain = {place: each for place, each in hanging.items() if each is not None}
         note = self._noted(producer_id, certain)
         is_commit = _outcome(found, certain) if note is None else note.is_commit
-        if is_commit is None and not certain:
+        is_last = found.handle.producer_epoch >= _LAST_EPOCH and not found.is_open
+        if certain and (is_commit is None or is_last):
+            raise self._lost(found, certain, is_commit)
+        if is_commit is None:
             self._warn(hanging, "the user of `settings` may not READ them")
             return
-        if is_commit is None or (found.handle.producer_epoch >= _LAST_EPOCH and not found.is_open):
-            raise self._lost(found, certain, is_commit)
         if certain and note is None:
             places = tuple((*place, each.offset) for place, each in sorted(certain.items()))
             self.book.write(self._note_key, Note(producer_id, is_commit, places).to_bytes())
@@ -223,20 +223,15 @@ class Mender:
         with told(self.whose, self.address, cluster.grievance):
             return cluster.held(topics)
 
-    def _deny(self, held: Collection[Place], error: DeniedError) -> None:
-        self._is_denied = True
-        if held:
-            self._warn(held, error.message)
-
     def _warn(self, held: Collection[Place], reason: str) -> None:
-        if not self._is_warned:
+        if held and not self._is_warned:
+            self._is_warned = True
             _log.warning(
                 "%s: transactions are open in %s, and it cannot be told whether one is ours, which a broker that was killed has left: %s",
                 self.whose,
                 _named(held),
                 reason,
             )
-        self._is_warned = True
 
 
 def _outcome(found: Described, hanging: Mapping[Place, Opened]) -> bool | None:

@@ -203,14 +203,14 @@ class Registry:
         """Be the one who has an id: as `shut_out`, for whoever then uses it."""
         return self._patiently(lambda: self._init(ident, timeout_ms))
 
-    def cut_off(self, ident: str) -> None:
+    def cut_off(self, ident: str, timeout_ms: int) -> None:
         """Abort what is open under an id, and shut its producer out. Nobody waits until that is done, and so the coordinator remembers
         that it was an abort.
         """
 
         def ask() -> None:
             with suppress(errors.ConcurrentTransactionsError):
-                self._init(ident, 60_000)
+                self._init(ident, timeout_ms)
 
         self._patiently(ask)
 
