@@ -84,9 +84,13 @@ class TestOptions:
 
 
 class TestPage:
-    def test_a_page_comes_back_as_it_was(self):
-        page = Page(7, 412, '{"v":1}')
+    @pytest.mark.parametrize("topics", [(), ("paid", "refunds")])
+    def test_a_page_comes_back_as_it_was(self, topics):
+        page = Page(7, 412, '{"v":1}', topics)
         assert Page.from_bytes("sink", "ledger", page.to_bytes()) == page
+
+    def test_a_page_that_names_no_topics_is_as_older_releases_wrote_it(self):
+        assert Page(7, 412, "x").to_bytes() == b'{"v":1,"fence":7,"epoch":412,"entry":"x"}'
 
     def test_a_page_of_a_newer_pakka_is_refused(self):
         with pytest.raises(SinkError, match="newer pakka"):
@@ -151,6 +155,7 @@ class TestRecords:
         driver.deliver(0, batch)
         assert sorted(v["id"] for v in values(sink.servers, one, 2)) == [1, 3]
         assert values(sink.servers, two, 1) == [{"id": 2}]
+        assert driver.committer.applier.book.read(is_settled=True).topics == tuple(sorted([one, two]))
         with pytest.raises(SchemaError, match="no such topic"):
             driver.prepare(1, pa.record_batch({"id": [4], "to": [f"{two}-missing"]}))
 
