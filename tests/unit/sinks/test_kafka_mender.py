@@ -305,7 +305,7 @@ class TestMender:
     def test_topics_that_rows_have_named_are_known_to_the_next_driver(self, ruins):
         """Only the page that hangs names the second one."""
         ruin = ruins["second"]
-        assert list(hanging(ruin)) == [(ruin.topics[1], 0), (ruin.ledger, 0)]
+        assert set(hanging(ruin)) == {(ruin.topics[1], 0), (ruin.ledger, 0)}
         heir = ruin.heir()
         assert ruin.ids(1, ruin.topics[1]) == [2]
         assert not hanging(ruin)
