@@ -277,11 +277,25 @@ class Cluster:
         """Where readers wait for an open transaction, whosever it is: by topic and partition, how far they get. Topics that are not there,
         or that may not be seen from here, have none.
         """
-        places = [(name, p) for name, topic in self._seen(names).items() for p in (topic.partitions if topic else ())]
-        # In this order: what is written in between is not taken for held back.
-        whole = self._places(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        stable = self._places(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-        return {place: at for place, at in stable.items() if at < whole[place]}
+        seen = self._seen(names)
+        wanted = {
+            TopicPartition(name, p): OffsetSpec.latest()
+            for name, topic in seen.items()
+            for p in (topic.partitions if topic else ())
+        }
+
+        def ask() -> dict[tuple[str, int], int]:
+            # Both at once, on a path where every answer counts: whichever comes first, a stable end that has reached the other one says
+            # that nothing is open below it. In the wrong order, what is written in between is taken for held back.
+            whole, stable = (
+                self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
+                for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+            )
+            ends = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in whole.items()}
+            reached = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in stable.items()}
+            return {place: at for place, at in reached.items() if at < ends[place]}
+
+        return self._patiently(ask, seen) if wanted else {}
 
     def lags(self, names: Iterable[str], reached: Mapping[str, Mapping[int, int]] | None = None) -> list[Lag]:
         """How far behind each partition of these topics is, for one who has read up to `reached`. A topic that is not there has none."""
@@ -376,19 +390,13 @@ class Cluster:
     def _offsets(
         self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[int, int]:
-        found = self._places([(topic, partition) for partition in partitions], spec, level)
-        return {partition: offset for (_, partition), offset in found.items()}
+        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
 
-    def _places(
-        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[tuple[str, int], int]:
-        wanted = {TopicPartition(*place): spec for place in places}
-
-        def ask() -> dict[tuple[str, int], int]:
+        def ask() -> dict[int, int]:
             asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-            return {(place.topic, place.partition): int(self._wait(f).offset) for place, f in asked.items()}
+            return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
 
-        return self._patiently(ask, {place.topic for place in wanted}) if wanted else {}
+        return self._patiently(ask, [topic]) if wanted else {}
 
     def _seen(self, names: Iterable[str]) -> dict[str, Topic | None]:
         """Each of these topics; None for one that is not there, or that may not be seen."""

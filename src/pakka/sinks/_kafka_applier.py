@@ -35,7 +35,7 @@ from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, 
 from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
-from pakka.sinks._kafka_mender import Mender
+from pakka.sinks._kafka_mender import Look, Mender
 from pakka.sinks._kafka_produce import Outbox
 from pakka.sinks.spooled import Applier, Token
 
@@ -81,6 +81,8 @@ class KafkaApplier(Applier):
         """All that the sink has written to, as far as this applier knows."""
         self._touched: set[str] = set()
         """Of the last transaction, however it ended."""
+        self._look: Look | None = None
+        """At what the last transaction of this session has left; None: it was seen closed when the session began."""
         self._cluster_id = ""
         self._groups: dict[str, Any] = {}
 
@@ -143,7 +145,7 @@ class KafkaApplier(Applier):
 
     def _ready(self, fence: int) -> _Session | None:
         """Have the id, and nothing open that an end of the next transaction could take with it. None: a newer fence is there."""
-        if self._session is not None and not self.mender.is_closed(self._touched):
+        if self._look is not None and not self._look.is_closed():
             self._drop()
         return self._session or self._settle(fence)
 
@@ -203,6 +205,7 @@ class KafkaApplier(Applier):
             ) from None
         session.page = page
         self._session = session
+        self._look = Look(self.mender, self._touched)
 
     def _send(self, producer: Producer, token: Token, batches: Iterator[pa.RecordBatch]) -> Outbox:
         outbox = self.outbox(producer)
@@ -290,6 +293,9 @@ class KafkaApplier(Applier):
     def _drop(self) -> None:
         # Not closed: that would abort what may be about to be committed.
         self._session = None
+        look, self._look = self._look, None
+        if look is not None:
+            look.drop()
 
 
 def _within(limit_s: float, call: Callable[[], None]) -> None:

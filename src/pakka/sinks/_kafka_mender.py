@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from pakka.errors import SinkError, UnavailableError
+from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
@@ -37,6 +39,8 @@ _SETTLE_S = 30.0
 """How long the end of a transaction may take in all: its partitions may have to find a leader first."""
 _MARKERS_S = 0.5
 """How long markers may take after a commit, which is milliseconds, before the coordinator is asked what has become of them."""
+_USUAL_S = 0.05
+"""How long they do take."""
 _PAUSE_S = 0.005
 _LAST_EPOCH = 32_766
 """After this one an id has another producer, which cannot end what the one before has left open."""
@@ -232,6 +236,38 @@ class Mender:
                 _named(held),
                 reason,
             )
+
+
+class Look:
+    """Whether the last transaction is closed, asked while nobody waits for the answer: it takes some milliseconds, and between two
+    epochs there are many. What was seen closed stays so, since nothing is sent before.
+    """
+
+    def __init__(self, mender: Mender, topics: Iterable[str]) -> None:
+        self._is_closed = False
+        self._is_wanted = threading.Event()
+        self._is_dropped = False
+        arguments = (mender, frozenset(topics))
+        # Not waited for at the end of the process.
+        self._thread = threading.Thread(target=self._run, args=arguments, name="pakka-kafka-look", daemon=True)
+        self._thread.start()
+
+    def is_closed(self) -> bool:
+        """The answer. If there is none it is no, and whoever hears it begins anew."""
+        self._is_wanted.set()
+        self._thread.join()
+        return self._is_closed
+
+    def drop(self) -> None:
+        self._is_dropped = True
+        self._is_wanted.set()
+
+    def _run(self, mender: Mender, topics: frozenset[str]) -> None:
+        # Who looks at once finds the markers on their way, and has to look again.
+        self._is_wanted.wait(_USUAL_S)
+        if not self._is_dropped:
+            with suppress(PakkaError):
+                self._is_closed = mender.is_closed(topics)
 
 
 def _outcome(found: Described, hanging: Mapping[Place, Opened]) -> bool | None:

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import Producer
 
 from pakka.errors import SinkError, UnavailableError
-from pakka.sinks import _kafka_ledger, _kafka_topic
+from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_topic
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_mender import Mender, Note
 from pakka.sinks._kafka_raw import Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.fixtures.kafka import Topics, forget_marker, need_kafka, running_kafka
+from tests.fixtures.kafka import Kafka, Topics, forget_marker, need_kafka, running_kafka
 from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
 
@@ -132,21 +132,29 @@ CASES: dict[str, tuple[Callable[[Ruin], None], str]] = {
 TWINS = ("data", "ledger", "aborted", "living")
 
 
+def _made(kafka: Kafka, tmp_path_factory) -> dict[str, Ruin]:
+    made = {}
+    for name, (make, where) in {**CASES, **{f"careless {n}": CASES[n] for n in TWINS}}.items():
+        topics = Topics(kafka.bootstrap)
+        named = [topics.create(each) for each in ("one", "two")]
+        kind = CarelessSink if name.startswith("careless") else KafkaSink
+        target = {"topic_column": "to"} if make is to_two_topics else {"topic": named[0]}
+        sink = kind(kafka.bootstrap, ledger=f"{topics.prefix}pakka", **target)
+        place = tmp_path_factory.mktemp("place")
+        ruin = made[name] = Ruin(sink, named, place, Driver(sink, place))
+        make(ruin)
+        ruin.lost = [({"L": ruin.ledger}.get(at) or named[int(at)], 0) for at in where]
+    return made
+
+
 @pytest.fixture(scope="module")
 def ruins(tmp_path_factory) -> Iterator[dict[str, Ruin]]:
     need_kafka()
     with running_kafka() as kafka:
-        made = {}
-        for name, (make, where) in {**CASES, **{f"careless {n}": CASES[n] for n in TWINS}}.items():
-            topics = Topics(kafka.bootstrap)
-            named = [topics.create(each) for each in ("one", "two")]
-            kind = CarelessSink if name.startswith("careless") else KafkaSink
-            target = {"topic_column": "to"} if make is to_two_topics else {"topic": named[0]}
-            sink = kind(kafka.bootstrap, ledger=f"{topics.prefix}pakka", **target)
-            place = tmp_path_factory.mktemp("place")
-            ruin = made[name] = Ruin(sink, named, place, Driver(sink, place))
-            make(ruin)
-            ruin.lost = [({"L": ruin.ledger}.get(at) or named[int(at)], 0) for at in where]
+        with pytest.MonkeyPatch.context() as late:
+            # Drivers that live on look when they have to, and not while the markers are still there.
+            late.setattr(_kafka_mender, "_USUAL_S", 3600)
+            made = _made(kafka, tmp_path_factory)
         with closing(Onlooker(kafka.bootstrap)) as onlooker:
             onlooker.await_markers("test-")
         kafka.kill()
@@ -311,6 +319,27 @@ class TestMender:
         assert not hanging(ruin)
         heir.deliver(1, refunds(3, to=ruin.topics[:1]))
         assert ruin.ids(2) == [1, 3]
+
+
+@pytest.mark.kafka
+class TestLook:
+    def test_it_has_the_answer_before_it_is_asked_for(self, kafka_server, kafka_topics, tmp_path):
+        sink = KafkaSink(kafka_server.bootstrap, topic=kafka_topics.create("one"), ledger=f"{kafka_topics.prefix}pakka")
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(1))
+        look, session = driver.committer.applier._look, driver.committer.applier._session
+        look._thread.join(PATIENCE_S)
+        assert look._is_closed
+        driver.deliver(1, refunds(2))
+        assert driver.committer.applier._session is session
+        _kafka_topic.forget()
+
+    def test_no_answer_is_no(self):
+        class Away:
+            def is_closed(self, topics):
+                raise UnavailableError("nobody is there")
+
+        assert not _kafka_mender.Look(Away(), ["one"]).is_closed()
 
 
 class TestNote:
