@@ -55,6 +55,8 @@ PASSING = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        # The library's own word for partitions of which none has a leader.
+        KafkaError._NOENT,
     }
 )
 """What brokers say while something moves: a topic was just made, a broker went or came. The library does not ask again by itself

@@ -244,30 +244,31 @@ class Look:
     """
 
     def __init__(self, mender: Mender, topics: Iterable[str]) -> None:
-        self._is_closed = False
+        self._mender = mender
+        self._topics = frozenset(topics)
+        self._answer: bool | None = None
         self._is_wanted = threading.Event()
         self._is_dropped = False
-        arguments = (mender, frozenset(topics))
         # Not waited for at the end of the process.
-        self._thread = threading.Thread(target=self._run, args=arguments, name="pakka-kafka-look", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pakka-kafka-look", daemon=True)
         self._thread.start()
 
     def is_closed(self) -> bool:
-        """The answer. If there is none it is no, and whoever hears it begins anew."""
+        """The answer. Where nobody gave one, it is asked for again, so that the reason is told."""
         self._is_wanted.set()
         self._thread.join()
-        return self._is_closed
+        return self._mender.is_closed(self._topics) if self._answer is None else self._answer
 
     def drop(self) -> None:
         self._is_dropped = True
         self._is_wanted.set()
 
-    def _run(self, mender: Mender, topics: frozenset[str]) -> None:
+    def _run(self) -> None:
         # Who looks at once finds the markers on their way, and has to look again.
         self._is_wanted.wait(_USUAL_S)
         if not self._is_dropped:
             with suppress(PakkaError):
-                self._is_closed = mender.is_closed(topics)
+                self._answer = self._mender.is_closed(self._topics)
 
 
 def _outcome(found: Described, hanging: Mapping[Place, Opened]) -> bool | None:

@@ -329,17 +329,18 @@ class TestLook:
         driver.deliver(0, refunds(1))
         look, session = driver.committer.applier._look, driver.committer.applier._session
         look._thread.join(PATIENCE_S)
-        assert look._is_closed
+        assert look._answer
         driver.deliver(1, refunds(2))
         assert driver.committer.applier._session is session
         _kafka_topic.forget()
 
-    def test_no_answer_is_no(self):
+    def test_that_there_was_no_answer_is_told_to_who_wants_it(self):
         class Away:
             def is_closed(self, topics):
                 raise UnavailableError("nobody is there")
 
-        assert not _kafka_mender.Look(Away(), ["one"]).is_closed()
+        with pytest.raises(UnavailableError, match="nobody is there"):
+            _kafka_mender.Look(Away(), ["one"]).is_closed()
 
 
 class TestNote:
