@@ -68,8 +68,8 @@ format: setup ## rewrite the code as the checks want it
 	$(BIN)/ruff check --fix .
 
 .PHONY: certify
-certify: setup setup-postgres setup-mariadb setup-kafka ## run the long fault-injection suite that makes the guarantee matrix
-	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults $(PYTEST_ARGS)
+certify: setup setup-postgres setup-mariadb setup-kafka setup-model setup-archive ## run every case of every test, also those of which `make test` takes a sample
+	PAKKA_CERTIFY=1 $(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: certify-sql
 certify-sql: setup setup-postgres setup-mariadb ## kill drivers, workers and database servers under the SQL sinks, 1,000 times at random

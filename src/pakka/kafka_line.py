@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,6 +63,8 @@ PASSING = frozenset(
 everywhere.
 """
 _MOVING_S = 10.0
+_HEARD_S = 3.0
+"""How long after a topic was made its leader may not know of it; a topic that is gone is told as late."""
 _PAUSE_S = 0.05
 
 _RECORDS_S = 5.0
@@ -413,14 +415,17 @@ class Cluster:
         # One that may not be seen spoils the answer for all.
         return {name: topic for each in wanted for name, topic in self._seen([each]).items()}
 
-    def _patiently(self, ask: Callable[[], Answer], topics: Iterable[str] = ()) -> Answer:
+    def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = ()) -> Answer:
         """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
-        deadline = time.monotonic() + _MOVING_S
+        began = time.monotonic()
         while True:
             try:
                 return ask()
             except KafkaException as error:
-                if error_of(error).code() not in PASSING or time.monotonic() > deadline:
+                code = error_of(error).code()
+                is_new = code == KafkaError.UNKNOWN_TOPIC_OR_PART and bool(topics)
+                patience_s = _HEARD_S if is_new else _MOVING_S if code in PASSING else 0
+                if time.monotonic() - began >= patience_s:
                     raise
             time.sleep(_PAUSE_S)
             for topic in topics:

@@ -23,6 +23,7 @@ trigger: {interval: 200ms}
 """
 
 
+@pytest.mark.in_turn("guide", "example")
 def test_the_example_runs_as_it_is(pakka, current_directory):
     pakka("init")
     run = subprocess.run(

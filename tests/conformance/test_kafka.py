@@ -40,6 +40,7 @@ def impatient(monkeypatch):
 
 
 @pytest.mark.usefixtures("ground")
+@pytest.mark.in_turn("kafka contract", "TestKafka")
 class TestKafka(SinkContract):
     harness = KafkaHarness
 

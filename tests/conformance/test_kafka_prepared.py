@@ -37,6 +37,7 @@ def ground(broker, monkeypatch):
 
 
 @pytest.mark.usefixtures("ground")
+@pytest.mark.in_turn("kafka contract", "TestPreparedKafka")
 class TestPreparedKafka(SinkContract):
     harness = PreparedKafkaHarness
 

@@ -15,10 +15,12 @@ class OnServer(SinkContract):
         monkeypatch.setattr(MysqlHarness, "server", mysql_server)
 
 
+@pytest.mark.in_turn("mysql contract", "TestMysql")
 class TestMysql(FromTheLastRelease, OnServer):
     harness = MysqlHarness
 
 
+@pytest.mark.in_turn("mysql contract", "TestMysqlSpooled")
 class TestMysqlSpooled(OnServer):
     harness = SpooledMysqlHarness
 

@@ -15,10 +15,12 @@ class OnServer(SinkContract):
         monkeypatch.setattr(PostgresHarness, "server", postgres_server)
 
 
+@pytest.mark.in_turn("postgres contract", "TestPostgres")
 class TestPostgres(FromTheLastRelease, OnServer):
     harness = PostgresHarness
 
 
+@pytest.mark.in_turn("postgres contract", "TestPostgresSpooled")
 class TestPostgresSpooled(OnServer):
     harness = SpooledPostgresHarness
 

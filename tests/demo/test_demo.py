@@ -15,7 +15,13 @@ from tests.docs.pages import blocks
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 20_000
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.timeout(600),
+    pytest.mark.in_turn("demo", "files"),
+]
 
 
 def demo(directory: Path, *options: str) -> "subprocess.CompletedProcess[str]":

@@ -15,7 +15,14 @@ from tests.integration.conftest import need_connector
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 30_000
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.timeout(600),
+    pytest.mark.in_turn("demo", "kafka"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "guides" / "first-pipeline.md"
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.in_turn("guide", "first pipeline")
 def test_every_command_of_the_guide_prints_what_the_guide_says(tmp_path):
     here = tmp_path
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -31,6 +31,7 @@ def test_check_says_what_the_readme_says(tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.in_turn("guide", "readme")
 def test_the_python_of_the_readme_delivers_each_row_once_however_often_it_runs(tmp_path):
     data = tmp_path / "data" / "settlements"
     data.mkdir(parents=True)

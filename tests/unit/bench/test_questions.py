@@ -1,6 +1,6 @@
 """Benchmarks run at a size that measures nothing: figures are looked at for their shape, never for their value.
 
-One of each kind, and another with every commit; PAKKA_CERTIFY=1 runs all.
+One question, and another with every commit; PAKKA_CERTIFY=1 asks all.
 """
 
 import importlib
@@ -42,6 +42,7 @@ def check(question: str) -> None:
     assert list(scratch.SCRATCH.glob(f"{question}-*")) == []
 
 
+@pytest.mark.in_turn("question", "without Spark")
 @pytest.mark.parametrize("question", sample(WITHOUT_SPARK, 1))
 def test_question_is_answered_without_spark(question):
     check(question)
@@ -49,6 +50,7 @@ def test_question_is_answered_without_spark(question):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.in_turn("question", "with Spark")
 @pytest.mark.parametrize("question", sample(WITH_SPARK, 1))
 def test_question_is_answered_with_spark(question):
     check(question)
@@ -56,6 +58,7 @@ def test_question_is_answered_with_spark(question):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.in_turn("question", "with a server")
 @pytest.mark.parametrize("question", sample(list(WITH_SERVER), 1))
 def test_question_is_answered_with_spark_and_a_server(question):
     need_server, jdbc = WITH_SERVER[question]
@@ -68,6 +71,7 @@ def test_question_is_answered_with_spark_and_a_server(question):
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.in_turn("question", "with a broker")
 @pytest.mark.parametrize("question", sample(WITH_KAFKA, 1))
 def test_question_is_answered_with_a_broker(question):
     need_kafka()
