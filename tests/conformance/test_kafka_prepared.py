@@ -196,7 +196,7 @@ def test_a_transaction_that_is_gone_because_it_is_committed_is_not_sent_again(co
         assert commit_slot(driver.committer, epoch_of(0), records[0]).kind is Kind.COMMITTED
         unheard = handle_of(records[1])
         assert driver.committer.registry.end(unheard, is_commit=True) is End.DONE
-        driver.committer.registry.shut_out(unheard.id)
+        driver.committer.registry.take(unheard.id)
         kind = commit_slot(driver.committer, epoch_of(0), records[1]).kind
         assert driver.commit(0, records).is_final
         if committer is PreparedCommitter:

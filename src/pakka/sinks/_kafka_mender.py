@@ -96,7 +96,7 @@ class Mender:
         while held := self._held(wanted):
             try:
                 found = self.registry.described(self.id)
-                opened = self.registry.opened(found.handle.producer_id, held) if found is not None else {}
+                opened = self.registry.opened(found.producer_id, held) if found is not None else {}
             except DeniedError as error:
                 self._warn(held, error.message)
                 return True
@@ -152,7 +152,7 @@ class Mender:
         if more or found.is_being_ended:
             wanted.update(more)
             return False
-        opened = self.registry.opened(found.handle.producer_id, held) if held else {}
+        opened = self.registry.opened(found.producer_id, held) if held else {}
         # Where it is not told whose transaction is open, an end without records does no harm; but once is enough.
         hanging = {place: each for place, each in opened.items() if each is not None or place not in mended}
         if self.registry.described(self.id) != found:
@@ -168,11 +168,11 @@ class Mender:
         return not hanging
 
     def _mend(self, found: Described, hanging: Mapping[Place, Opened | None], timeout_ms: int) -> None:
-        producer_id = found.handle.producer_id
+        producer_id = found.producer_id
         certain = {place: each for place, each in hanging.items() if each is not None}
         note = self._noted(producer_id, certain)
         is_commit = _outcome(found, certain) if note is None else note.is_commit
-        is_last = found.handle.producer_epoch >= _LAST_EPOCH and not found.is_open
+        is_last = found.producer_epoch >= _LAST_EPOCH and not found.is_open
         if certain and (is_commit is None or is_last):
             raise self._lost(found, certain, is_commit)
         if is_commit is None:
@@ -207,7 +207,7 @@ class Mender:
         topic, partition = sorted(hanging)[0]
         tool = f"kafka-transactions.sh --bootstrap-server {self.address.servers}"
         return SinkError(
-            f"{self.whose}: {self.address}: a transaction of `{self.id}` (producer {found.handle.producer_id}) has ended and is still "
+            f"{self.whose}: {self.address}: a transaction of `{self.id}` (producer {found.producer_id}) has ended and is still "
             f"open in {_named(hanging)}; {known[is_commit]}, and its next end would decide over it; nothing was changed",
             hint=f"see its records with `{tool} describe-producers --topic {topic} --partition {partition}` and a reader of "
             "`read_uncommitted`; if `pakka status` has their epoch as committed, save them first; then `abort` of the same tool ends it",
@@ -267,13 +267,14 @@ class Look:
         # Who looks at once finds the markers on their way, and has to look again.
         self._is_wanted.wait(_USUAL_S)
         if not self._is_dropped:
+            # Without an answer `is_closed` asks again, and then raises what is wrong.
             with suppress(PakkaError):
                 self._answer = self._mender.is_closed(self._topics)
 
 
 def _outcome(found: Described, hanging: Mapping[Place, Opened]) -> bool | None:
     """How what hangs was ended, if it is what the coordinator remembers. Releases that did not look may have left older ones behind."""
-    is_commit, epoch = found.is_commit, found.handle.producer_epoch
+    is_commit, epoch = found.is_commit, found.producer_epoch
     # A commit leaves the epoch as it is. An abort may raise it, by which it shuts out whoever left the transaction open.
     of_the_last = {epoch} if is_commit else {epoch, epoch - 1}
     return is_commit if all(each.producer_epoch in of_the_last for each in hanging.values()) else None
@@ -283,7 +284,7 @@ def _is_begun(found: Described, hanging: Mapping[Place, Opened | None]) -> bool:
     """Whether an open transaction is one of step 5: its places have records of an older producer epoch. In any other they have none,
     since all was closed before.
     """
-    return any(each is not None and each.producer_epoch != found.handle.producer_epoch for each in hanging.values())
+    return any(each is not None and each.producer_epoch != found.producer_epoch for each in hanging.values())
 
 
 def _named(places: Collection[Place]) -> str:

@@ -103,7 +103,7 @@ class PreparedCommitter:
             for ident, slot in list(holders.items()):
                 # Of an epoch that is whole nothing open can be wanted.
                 if slot.fence and slot.epoch <= newest:
-                    self.registry.shut_out(ident)
+                    self.registry.take(ident)
                     del holders[ident]
             for slot in self.staging.slots():
                 if slot.epoch <= newest:
@@ -148,7 +148,7 @@ class PreparedCommitter:
             slot, ident = record.slot, self.sink.slot_id(self.binding, record.slot)
             if holders.get(ident) == slot:
                 # Not only its end: whoever still writes to it is shut out.
-                self.registry.shut_out(ident)
+                self.registry.take(ident)
             else:
                 self._check_not_committed(slot, page)
             with spool_errors(self.staging):
@@ -206,7 +206,7 @@ class PreparedCommitter:
             return self._overtaken(epoch)
         handle = handle_of(record)
         if handle is not None:
-            self.registry.shut_out(handle.id)
+            self.registry.take(handle.id)
         # 2. Only now the slots topic can be believed.
         held = self._found().of_epoch(epoch.number).get(record.slot.number)
         if held is not None:
@@ -312,7 +312,7 @@ class PreparedCommitter:
             for ident, slot in self._holders().items():
                 winner = won.get(slot.number)
                 if winner is not None and slot.fence and slot.epoch <= winner.epoch and slot != winner:
-                    self.registry.shut_out(ident)
+                    self.registry.take(ident)
         except (UnavailableError, RefusedError) as error:
             _log.warning("%s: attempts that lost may still be open, and keep readers waiting: %s", self.binding, error)
 
@@ -320,7 +320,7 @@ class PreparedCommitter:
         """An attempt at a slot of which another one is visible."""
         handle = handle_of(record)
         if handle is not None and self.registry.holder(handle.id) == handle:
-            self.registry.shut_out(handle.id)
+            self.registry.take(handle.id)
 
     def _empty(self, record: Prepared) -> None:
         """What cannot be removed, now or by this driver, is left to the sweep: the slot is committed all the same."""

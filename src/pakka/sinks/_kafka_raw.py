@@ -28,7 +28,7 @@ from kafka.structs import TopicPartition  # type: ignore[import-untyped]
 
 from pakka.errors import SinkError, UnavailableError, UnknownOutcomeError
 from pakka.kafka_line import Address
-from pakka.sinks._kafka_transactions import CannotAskError, Desk, open_admin
+from pakka.sinks._kafka_transactions import CannotAskError, Desk, Listed, open_admin
 
 PROTOCOL = 1
 """Of transactions as librdkafka makes them: their end does not raise the producer's epoch."""
@@ -87,29 +87,18 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A transactional id as its coordinator knows it."""
+class Described(Listed):
+    """A transactional id with all that its coordinator knows of it."""
 
-    handle: Handle
-    state: str
+    producer_epoch: int
     began_ms: int
     """When its last transaction began, which no other one of it did."""
     topics: frozenset[str]
     """Of the transaction, for as long as it has not ended."""
 
     @property
-    def is_open(self) -> bool:
-        return self.state == "Ongoing"
-
-    @property
-    def is_being_ended(self) -> bool:
-        """Decided; the partitions hear of it a moment later."""
-        return self.state.startswith("Prepare")
-
-    @property
-    def is_commit(self) -> bool | None:
-        """How the last transaction ended; None: it has not, or the coordinator has forgotten."""
-        return {"CompleteCommit": True, "CompleteAbort": False}.get(self.state)
+    def handle(self) -> Handle:
+        return Handle(self.id, self.producer_id, self.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +184,8 @@ class Registry:
 
         return self._patiently(ask)
 
-    def shut_out(self, ident: str) -> None:
-        """Take an id away from whoever has it. What is open under it is aborted, what is being ended is waited for."""
-        self.take(ident)
-
     def take(self, ident: str, timeout_ms: int = 60_000) -> Handle:
-        """Be the one who has an id: as `shut_out`, for whoever then uses it."""
+        """Take an id away from whoever has it, who is shut out. What is open under it is aborted, what is being ended is waited for."""
         return self._patiently(lambda: self._init(ident, timeout_ms))
 
     def cut_off(self, ident: str, timeout_ms: int) -> None:
@@ -209,6 +194,7 @@ class Registry:
         """
 
         def ask() -> None:
+            # The answer to an abort that has begun. Whoever asks looks again until it is over.
             with suppress(errors.ConcurrentTransactionsError):
                 self._init(ident, timeout_ms)
 
@@ -222,9 +208,14 @@ class Registry:
                 found = self._open().describe_transactions([ident])[ident]
             except errors.TransactionalIdNotFoundError:
                 return None
-            handle = Handle(ident, int(found.producer_id), int(found.producer_epoch))
-            topics = frozenset(str(place.topic) for place in found.topic_partitions)
-            return Described(handle, str(found.state.value), int(found.transaction_start_time_ms), topics)
+            return Described(
+                ident,
+                int(found.producer_id),
+                str(found.state.value),
+                int(found.producer_epoch),
+                int(found.transaction_start_time_ms),
+                frozenset(str(place.topic) for place in found.topic_partitions),
+            )
 
         return self._patiently(ask)
 

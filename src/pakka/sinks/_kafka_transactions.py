@@ -56,6 +56,11 @@ class Listed:
         """Decided; the readers of each partition hear of it a moment later."""
         return self.state.startswith("Prepare")
 
+    @property
+    def is_commit(self) -> bool | None:
+        """How the last transaction ended; None: it has not, or the coordinator has forgotten."""
+        return {"CompleteCommit": True, "CompleteAbort": False}.get(self.state)
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

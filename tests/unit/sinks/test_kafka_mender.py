@@ -233,7 +233,7 @@ class TestMender:
     def test_what_nobody_remembers_is_told_and_left_as_it_is(self, ruins):
         ruin = ruins["forgotten"]
         with closing(Registry("test", ruin.sink.address)) as registry:
-            registry.shut_out(ruin.id)  # as somebody who took the id, and died
+            registry.take(ruin.id)  # as somebody who took the id, and died
             before = registry.described(ruin.id), hanging(ruin)
             with pytest.raises(SinkError) as told:
                 ruin.heir()
