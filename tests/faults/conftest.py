@@ -1,6 +1,6 @@
 """Where a fault test stands: a site of its own, over both state stores.
 
-With a server `make test` runs one case of every second test, and others with every commit; `make certify-sql` and
+With a server `make test` runs one case of every twin and of every second other test, and others with every commit; `make certify-sql` and
 `make certify-kafka` run all, and so does whoever names a test or gives `-k`.
 """
 
@@ -36,7 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if {*THINNED} & {*item.path.parents} and item.get_closest_marker("every_case") is None:
             tests[f"{item.path.parent.name}/{item.path.name}", getattr(item, "originalname", item.name)].append(item)
-    drawn = random.Random(SEED).sample(sorted(tests), (len(tests) + 1) // 2)
+    # What proves that the others can fail is always asked.
+    twins = [name for name in tests if name[0].endswith("/test_twins.py")]
+    rest = sorted({*tests} - {*twins})
+    drawn = twins + random.Random(SEED).sample(rest, (len(rest) + 1) // 2)
     kept = {id(random.Random(f"{SEED} {name}").choice(tests[name])) for name in drawn}
     left_out = {id(item) for cases in tests.values() for item in cases} - kept
     left_out |= {id(item) for item in items if item.get_closest_marker("certify_only")}

@@ -80,9 +80,7 @@ def test_the_first_and_the_last_epoch_are_no_exception(make_site, state, end, po
 def recover_and_finish(site, before, point):
     if before != "nothing":
         site.crash(Drill(before, epoch=MIDDLE, nth=2 if before == "commit.sink" else 1))
-    site.crash(Drill(point))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point))
 
 
 @pytest.mark.parametrize("point", RECOVERY)

@@ -36,8 +36,8 @@ class KafkaJudge(ServedJudge):
     has_position: bool = False
 
     def read_served(self, sink: str) -> list[Values]:
-        # Between the end of a transaction and its last marker a part of it is in sight, and that is how Kafka is. A broker that has
-        # just come back shows a partition a moment after the others: seen once, and not by the reader who looks all the time.
+        # Between the end of a transaction and its last marker a part of it is in sight, and that is how Kafka is. A broker that has just
+        # come back sends the markers that it owes when it has loaded its transactions. A part that stays a part is found all the same.
         self.onlooker.await_markers(self.outlet.prefix)
         give_up = time.monotonic() + _MOMENT_S
         while True:

@@ -8,7 +8,7 @@ from typing import Any
 from pakka.contract.sink import Sink
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
-from tests.conformance.kafka_twins import Apart, TwinSink, Unrecorded
+from tests.conformance.kafka_twins import Apart, Blind, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
 from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
@@ -107,3 +107,15 @@ def apart(site: Path) -> dict[str, Sink]:
 
 def unrecorded(site: Path) -> dict[str, Sink]:
     return _twin(site, Unrecorded)
+
+
+def _prepared_twin(site: Path, committer: type) -> dict[str, Sink]:
+    return {"refunds": KafkaOutlet.read(site).sink("refunds", PreparedTwinSink, committer=committer)}
+
+
+def going_on(site: Path) -> dict[str, Sink]:
+    return _prepared_twin(site, GoingOn)
+
+
+def blind(site: Path) -> dict[str, Sink]:
+    return _prepared_twin(site, Blind)

@@ -15,15 +15,19 @@ SHORT = {"transaction.timeout.ms": 1500}
 INSIDE = ["commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 
 
-@one_store
-@pytest.mark.parametrize("point", INSIDE)
-def test_a_transaction_that_expires_while_its_driver_is_frozen_is_replayed(make_kafka_site, state, point):
-    site = make_kafka_site(state, settings=SHORT)
+def outlast_expiry(site, point):
+    """Frozen until the broker has aborted what was open, and woken."""
     child = site.freeze(Drill(point, epoch=MIDDLE))
     site.wait_until_expired()
     child.wake()
     assert site.ends(child) == DONE, child.said
     site.check()
+
+
+@one_store
+@pytest.mark.parametrize("point", INSIDE)
+def test_a_transaction_that_expires_while_its_driver_is_frozen_is_replayed(make_kafka_site, state, point):
+    outlast_expiry(make_kafka_site(state, settings=SHORT), point)
 
 
 @one_store
@@ -39,23 +43,18 @@ def test_a_transaction_that_expires_with_its_driver_dead_is_replayed_by_the_next
 @one_store
 @pytest.mark.parametrize("point", ["prepared", "decide.after", "commit.slot", "commit.apply"])
 def test_slots_that_expire_after_they_were_prepared_are_sent_again_from_their_copy(make_kafka_site, state, point):
-    site = make_kafka_site(state, "prepared", settings=SHORT)
-    child = site.freeze(Drill(point, epoch=MIDDLE))
-    site.wait_until_expired()
-    child.wake()
-    assert site.ends(child) == DONE, child.said
-    site.check()
+    outlast_expiry(make_kafka_site(state, "prepared", settings=SHORT), point)
 
 
 @one_store
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_driver_killed_while_it_sends_an_expired_slot_again_sends_it_once(make_kafka_site, state, nth):
+@pytest.mark.parametrize("point", [EXPIRED, "commit.applied"])
+def test_a_driver_killed_when_it_has_sent_an_expired_slot_again_sends_it_once(make_kafka_site, state, point, nth):
+    """Before the transaction of it has ended, and after."""
     site = make_kafka_site(state, "prepared", settings=SHORT)
     site.crash(Drill("decide.after", epoch=MIDDLE))
     site.wait_until_expired()
-    site.crash(Drill(EXPIRED, epoch=MIDDLE, nth=nth))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE, nth=nth))
 
 
 @pytest.mark.certify_only

@@ -31,9 +31,7 @@ def test_every_crash_point_that_is_not_of_a_database_is_reached():
 @pytest.mark.parametrize("point", [pytest.param(p, marks=pytest.mark.every_case) if p in OWN else p for p in ALONE])
 def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
     site = make_kafka_site(state)
-    site.crash(Drill(point, epoch=MIDDLE))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE))
 
 
 @one_store
@@ -42,36 +40,28 @@ def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, po
 )
 def test_a_driver_killed_with_slots_open_in_kafka_delivers_them_once(make_kafka_site, state, point):
     site = make_kafka_site(state, "prepared")
-    site.crash(Drill(point, epoch=MIDDLE))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE))
 
 
 @one_store
 @pytest.mark.parametrize("point", ["task.kafka.prepared", "commit.slot", "commit.apply", "commit.applied"])
 def test_a_driver_killed_when_some_of_its_slots_are_done_delivers_all_once(make_kafka_site, state, point):
     site = make_kafka_site(state, "prepared")
-    site.crash(Drill(point, epoch=MIDDLE, nth=2))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE, nth=2))
 
 
 @one_store
 @pytest.mark.parametrize(("layout", "point"), MIXED)
 def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, layout, point):
     site = make_kafka_site(state, layout)
-    site.crash(Drill(point, epoch=MIDDLE))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE))
 
 
 @one_store
 @pytest.mark.parametrize("point", LATER)
 def test_a_driver_killed_between_two_sinks_delivers_to_both_once(make_kafka_site, state, point):
     site = make_kafka_site(state, "mix")
-    site.crash(Drill(point, epoch=MIDDLE, nth=2))
-    site.check_whole_epochs()
-    site.finish()
+    site.survive(Drill(point, epoch=MIDDLE, nth=2))
 
 
 @one_store

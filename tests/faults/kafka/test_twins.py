@@ -12,9 +12,9 @@ LAST = 2
 
 @pytest.fixture
 def twin_site(make_kafka_site, ground):
-    def make(name):
-        state = f"sqlite:///{ground}/state.db"
-        return make_kafka_site(state, sinks=f"tests.faults.kafka.outputs:{name}", position="", tries=2)
+    def make(name, layout="one", **spec):
+        sinks = f"tests.faults.kafka.outputs:{name}"
+        return make_kafka_site(f"sqlite:///{ground}/state.db", layout, sinks=sinks, position="", tries=2, **spec)
 
     return make
 
@@ -35,6 +35,25 @@ def test_an_epoch_without_a_ledger_record_is_caught(twin_site):
     assert any("refunds: 77 rows twice" in f for f in site.judge.final())
     site.wait_for_a_look()
     assert any("came into sight again" in f for f in site.findings())
+
+
+def test_a_slot_that_has_expired_and_is_taken_for_done_is_caught(twin_site):
+    """The fault test of slots that expire, on a committer that passes over it."""
+    site = twin_site("going_on", "prepared", settings={"transaction.timeout.ms": 1500})
+    site.crash(Drill("decide.after", epoch=LAST))
+    site.wait_until_expired()
+    site.start().wait()
+    assert any("rows lost" in f for f in site.judge.final())
+
+
+def test_a_slot_that_is_visible_and_is_taken_for_expired_is_caught(twin_site):
+    """It was sent again by a driver that died before it could tell."""
+    site = twin_site("blind", "prepared", settings={"transaction.timeout.ms": 1500})
+    site.crash(Drill("decide.after", epoch=LAST))
+    site.wait_until_expired()
+    site.crash(Drill("commit.applied", epoch=LAST))
+    site.start().wait()
+    assert any("rows twice" in f for f in site.judge.final())
 
 
 def test_a_record_of_somebody_else_is_found_by_the_judge_and_by_the_reader(make_kafka_site, ground):
