@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.producer import InitProducerIdRequest
 from tools.kafka import broker
 
 from bench import engine
 from bench.scratch import ROOT, SCRATCH
+from pakka.kafka_line import Address
 from pakka.model.id import Binding
-from pakka.sinks._kafka_produce import SETTINGS, Outbox
-from pakka.sinks.kafka import KafkaSink
+from pakka.sinks._kafka_batch import Handle, Press
+from pakka.sinks._kafka_produce import Outbox, Seat
+from pakka.sinks._kafka_raw import Registry
+from pakka.sinks.kafka import BATCH_BYTES, KafkaSink
 from pakka.sources.kafka import KafkaSource
 
 if TYPE_CHECKING:
@@ -163,9 +167,9 @@ class PlainProduce:
         yield pa.record_batch([pa.array([str(self.write(batches))])], names=["answer"])
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """The encoder, the queue and the settings of the producer are those of the sink; it ends when all is acknowledged."""
+        """Encoder, packing and sending are those of the sink; it ends when all is acknowledged."""
         encode, rows = None, 0
-        outbox = Outbox(_plain_producer(self.sink.servers), self.sink.topic)
+        outbox = _plain_seat(self.sink.servers).outbox(self.sink.topic, set())
         for batch in batches:
             encode = encode or self.sink.open_encoder(Binding("bench", "plain", ""), batch.schema)
             outbox.send(encode(batch))
@@ -174,31 +178,72 @@ class PlainProduce:
         return rows
 
 
-_producers: dict[tuple[int, str], Producer] = {}
+class _Plain(Registry):
+    """Sends without a transaction."""
+
+    def begin_in(self, handle: Handle, places: Collection[tuple[str, int]]) -> None:
+        """There is none."""
 
 
-def _plain_producer(servers: str) -> Producer:
+_seats: dict[tuple[int, str], Seat] = {}
+
+
+def _plain_seat(servers: str) -> Seat:
     """One a process, as long as it lives: a client does not outlive a fork."""
     key = (os.getpid(), servers)
-    if key not in _producers:
-        _producers[key] = producer(servers, **{"enable.idempotence": True})
-    return _producers[key]
+    if key not in _seats:
+        _seats[key] = plain_seat(servers)
+    return _seats[key]
 
 
-def producer(servers: str, **more: object) -> Producer:
-    """With the settings of the sink."""
-    # It would tell of its broker, which is gone before it is.
-    return Producer({**SETTINGS, "bootstrap.servers": servers, "log_level": 2, **more})
+def plain_seat(servers: str) -> Seat:
+    """Of a producer that is idempotent, and has no transactions."""
+    registry = _Plain("bench", Address.parse("bench", servers))
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=4
+    )
+    answer = registry._send(request, None)
+    return Seat(registry, Handle("", answer.producer_id, answer.producer_epoch), Press(BATCH_BYTES), _ANSWER_S)
+
+
+def seat(servers: str, name: str) -> Seat:
+    """Of a producer with transactions, as the sink has one."""
+    registry = Registry("bench", Address.parse("bench", servers))
+    return Seat(registry, registry.take(f"bench-{name}"), Press(BATCH_BYTES), _ANSWER_S)
+
+
+def send(seat: Seat, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Until all is acknowledged."""
+    outbox = Outbox(seat, name, set())
+    for batch in batches:
+        outbox.send(batch)
+    outbox.settle()
+
+
+LINGER_MS = 20
+"""How long Spark's sink and the plain loop wait for a batch to fill."""
 
 
 def transactional(servers: str, name: str, **more: object) -> Producer:
-    made = producer(servers, **{"transactional.id": f"bench-{name}", **more})
+    """librdkafka's, with batches as large as the sink's, and keys where a Java producer puts them."""
+    own = {
+        "bootstrap.servers": servers,
+        "transactional.id": f"bench-{name}",
+        "partitioner": "murmur2_random",
+        "delivery.report.only.error": True,
+        "linger.ms": LINGER_MS,
+        "batch.size": BATCH_BYTES,
+        "batch.num.messages": 100_000,
+        # It would tell of its broker, which is gone before it is.
+        "log_level": 2,
+    }
+    made = Producer({**own, **more})
     made.init_transactions(_ANSWER_S)
     return made
 
 
 LOOP = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256 << 10}
-"""Bounds of the queue of a producer for `send_each`. Ours keeps the same by itself."""
+"""Bounds of the queue of a producer for `send_each`."""
 _POLL_EVERY = 1000
 
 

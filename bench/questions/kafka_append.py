@@ -16,7 +16,7 @@ from bench.answer import Answer, Figure, Goal, Spread
 from bench.append import Append
 from bench.engine import Run
 from bench.measure import in_turns
-from pakka.sinks._kafka_produce import SETTINGS
+from pakka.sinks.kafka import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +57,8 @@ def _notes(size: str, has_connector: bool) -> tuple[str, ...]:
         f"{kafka.PARTITIONS} partitions for each run, which a reader of what is committed reads to its end: all sides leave the same records, in the same partitions.",
         "pakka is the whole pipeline: rows through the spool, decided, sent in one transaction an epoch with the ledger's record. What it does once, at its start, is in the "
         "time: a state store, a ledger topic, a transactional id. `the first epoch left out` is what remains in a run that is long.",
-        f"Spark's Kafka sink is `writeStream.format('kafka')` in {_TASKS} tasks, with the same `acks=all`, `linger.ms={SETTINGS['linger.ms']}` and "
-        f"`batch.size={SETTINGS['batch.size']}`, and {_BUFFER_BYTES >> 20} MB for its buffer. It is at-least-once."
+        f"Spark's Kafka sink is `writeStream.format('kafka')` in {_TASKS} tasks, with the same `acks=all`, `linger.ms={kafka.LINGER_MS}` and "
+        f"`batch.size={BATCH_BYTES}`, and {_BUFFER_BYTES >> 20} MB for its buffer. It is at-least-once."
         if has_connector
         else kafka.NO_CONNECTOR,
         "A plain loop is pyarrow and confluent-kafka's `produce()` in one process without Spark, with the same settings and a transaction for as many files as an epoch has. "
@@ -88,8 +88,8 @@ def _spark_sink(broker: Kafka, frame: DataFrame, topic: str) -> DataStreamWriter
     options = {
         "kafka.bootstrap.servers": broker.bootstrap,
         "kafka.acks": "all",
-        "kafka.linger.ms": str(SETTINGS["linger.ms"]),
-        "kafka.batch.size": str(SETTINGS["batch.size"]),
+        "kafka.linger.ms": str(kafka.LINGER_MS),
+        "kafka.batch.size": str(BATCH_BYTES),
         "kafka.buffer.memory": str(_BUFFER_BYTES),
         "topic": topic,
     }

@@ -1,6 +1,6 @@
 """How fast do records get from the spool into Kafka, against a plain loop over confluent-kafka, and what does a transaction cost?
 
-Both sides have the same settings and end the same way, by a transaction that is committed. The loop is given its records as Python
+Both sides make batches of the same size and end the same way, by a transaction that is committed. The loop is given its records as Python
 objects that are there already; ours come as Arrow batches, as the spool has them.
 """
 
@@ -15,7 +15,8 @@ from tools.kafka.broker import Kafka
 from bench import kafka
 from bench.answer import Answer, Figure, Goal, Spread
 from bench.measure import Taken, clocked, in_turns
-from pakka.sinks._kafka_produce import SETTINGS, Outbox
+from pakka.sinks._kafka_produce import Seat
+from pakka.sinks.kafka import BATCH_BYTES
 
 RECORDS = {
     "tiny": {100: 2_000, 1000: 1_000},
@@ -40,8 +41,8 @@ def answer(size: str) -> Answer:
         figures += _latencies(broker, size)
     notes = (
         f"One producer in one process, one broker on the same machine, topic of {kafka.PARTITIONS} partitions, keys of 8 bytes, `acks=all`, "
-        f"`linger.ms={SETTINGS['linger.ms']}`, `batch.size={SETTINGS['batch.size']}`, no compression; values are random bytes.",
-        "Processor time is that of this process, librdkafka's threads among it, without the broker's.",
+        f"`linger.ms={kafka.LINGER_MS}`, `batch.size={BATCH_BYTES}`, no compression; values are random bytes.",
+        "Processor time is that of this process, threads and all, without the broker's.",
     )
     return Answer("kafka-produce", size, tuple(figures), notes, ROUNDS[size])
 
@@ -51,7 +52,7 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
     batches = kafka.records(count, value_bytes)
     taken = in_turns(
         {
-            "outbox": _delivering(kafka.transactional(broker.bootstrap, f"outbox-{value_bytes}"), topic, batches),
+            "outbox": _delivering(kafka.seat(broker.bootstrap, f"outbox-{value_bytes}"), topic, batches),
             "loop": _looping(
                 kafka.transactional(broker.bootstrap, f"loop-{value_bytes}", **kafka.LOOP), topic, batches
             ),
@@ -71,10 +72,10 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
 def _without_a_transaction(broker: Kafka, size: str) -> list[Figure]:
     count = EPOCH_ROWS[size]
     topic, batches = kafka.topic(broker, "epochs"), kafka.records(count, 100)
-    plain = kafka.producer(broker.bootstrap, **{"enable.idempotence": True})
+    plain = kafka.plain_seat(broker.bootstrap)
     sides = {
-        "with": _delivering(kafka.transactional(broker.bootstrap, "epochs"), topic, batches),
-        "without": lambda: clocked(lambda: _send(plain, topic, batches)),
+        "with": _delivering(kafka.seat(broker.bootstrap, "epochs"), topic, batches),
+        "without": lambda: clocked(lambda: kafka.send(plain, topic, batches)),
     }
     taken = in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS)
     wall = {side: [t.wall_s for t in times] for side, times in taken.items()}
@@ -91,8 +92,8 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
     topic = kafka.topic(broker, "latency")
     figures = []
     for count in TRANSACTIONS[size]:
-        producer = kafka.transactional(broker.bootstrap, f"latency-{count}")
-        sides = {"one": _delivering(producer, topic, kafka.records(count, 100))}
+        seat = kafka.seat(broker.bootstrap, f"latency-{count}")
+        sides = {"one": _delivering(seat, topic, kafka.records(count, 100))}
         took = [t.wall_s for t in in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS, warm_ups=3)["one"]]
         n = transaction_of(count)
         figures.append(Figure(n, Spread.of(took).scaled(1e3), "ms"))
@@ -100,20 +101,12 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
     return figures
 
 
-def _delivering(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
+def _delivering(seat: Seat, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
     def deliver() -> None:
-        producer.begin_transaction()
-        _send(producer, topic, batches)
-        producer.commit_transaction()
+        kafka.send(seat, topic, batches)
+        seat.registry.end(seat.handle, is_commit=True)
 
     return lambda: clocked(deliver)
-
-
-def _send(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> None:
-    outbox = Outbox(producer, topic)
-    for batch in batches:
-        outbox.send(batch)
-    outbox.settle()
 
 
 def _looping(producer: Producer, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:

@@ -131,7 +131,7 @@ def test_the_reader_sees_what_is_committed_and_nothing_of_what_is_open(sink, mon
     with ground_of(sink) as ground:
         scratch = ground.scratch
         ident = scratch.sink.transactional_id(ground.binding)
-        producer, _ = scratch.sink.open_producer("test", ident, 60_000)
+        producer, _ = scratch.sink.address.producer("test", transactional_id=ident)
         producer.init_transactions()
         for is_ended in (True, False):
             producer.begin_transaction()

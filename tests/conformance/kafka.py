@@ -95,7 +95,7 @@ class KafkaHarness(Spooling):
     def cut(self, *, is_done: bool) -> Iterator[Cut]:
         cut, proxy = Cut(), self.ground.proxy
         before = proxy.cuts
-        proxy.cut_at(request_mark(END_TXN, 1), is_delivered=is_done)
+        proxy.cut_at(request_mark(END_TXN, 4), is_delivered=is_done)
         yield cut
         cut.is_struck = proxy.cuts > before
 

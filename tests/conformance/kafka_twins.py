@@ -23,20 +23,20 @@ _PATIENCE_S = 60
 class Unrecorded(KafkaApplier):
     """Keeps the epoch in mind only: its transaction has no ledger record."""
 
-    def _enter(self, producer, page):
+    def _enter(self, outbox, page):
         if page.entry == (self._session.page.entry if self._session else ""):
-            super()._enter(producer, page)  # a fence, and no epoch
+            super()._enter(outbox, page)  # a fence, and no epoch
 
 
 class Apart(KafkaApplier):
     """Enters the epoch in the ledger in a transaction of its own, before the rows."""
 
     def _transact(self, session, page, fill):
-        super()._transact(session, page, lambda: KafkaApplier._enter(self, session.producer, page))
+        super()._transact(session, page, lambda outbox: KafkaApplier._enter(self, outbox, page))
         if page.epoch >= 0 and fill is not None:
             super()._transact(session, page, fill)
 
-    def _enter(self, producer, page):
+    def _enter(self, outbox, page):
         """Done already."""
 
 

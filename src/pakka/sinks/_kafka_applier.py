@@ -1,7 +1,7 @@
 """A whole epoch into Kafka in one transaction: the records, the ledger's record and the source's offsets, seen at one instant.
 
 What keeps an older driver out is Kafka itself. The transactional id of a sink is the same for ever, and asking for it
-(`init_transactions`) ends whatever the last one who had it left open and shuts that one out. The order makes it right:
+(InitProducerId) ends whatever the last one who had it left open and shuts that one out. The order makes it right:
 
 1. ask for the id: from here on nobody else can write the ledger. What Kafka has ended and not told its partitions is ended there
    first (`Mender`);
@@ -19,44 +19,35 @@ committed, and what is not never will be.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from pakka.errors import FencedError, PakkaError, SinkError, UnavailableError, UnknownOutcomeError
-from pakka.kafka_error import FENCED, FORGOTTEN, reason_of, told, told_error, why
-from pakka.kafka_line import ANSWER_S, FATAL, DriverError, Grievance, error_of, fatal_of
+from pakka.errors import FencedError, PakkaError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
+from pakka.kafka_error import FENCED, reason_of, told_error, why
+from pakka.kafka_line import DriverError
 from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
 from pakka.sinks._kafka_mender import Look, Mender
-from pakka.sinks._kafka_produce import Outbox
+from pakka.sinks._kafka_produce import Outbox, Seat
+from pakka.sinks._kafka_raw import End, Registry
 from pakka.sinks.spooled import Applier, Token
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 
-_INIT_S = 2 * ANSWER_S
-"""For the id: the coordinator first ends what was open, which needs the leaders of all its partitions."""
-_COMMIT_S = 2 * ANSWER_S
-_GROUP_S = 1.25 * ANSWER_S
-"""For the offsets of a group: a little more than what the library is told, which should be the first to give up."""
-_ABORT_S = 10.0
-"""For an abort: what it does not do in this time, the next one who asks for the id does."""
-
 
 @dataclass
 class _Session:
-    """A producer that has the transactional id, and the ledger as it is for as long as nobody else asks for the id."""
+    """The transactional id in hand, and the ledger as it is for as long as nobody else asks for it."""
 
-    producer: Producer
-    grievance: Grievance
+    seat: Seat
     most_s: float
     """How long the brokers leave a transaction of it open."""
     page: Page
@@ -84,7 +75,7 @@ class KafkaApplier(Applier):
         self._look: Look | None = None
         """At what the last transaction of this session has left; None: it was seen closed when the session began."""
         self._cluster_id = ""
-        self._groups: dict[str, Any] = {}
+        self.registry = Registry(binding, self.address)
 
     @cached_property
     def mender(self) -> Mender:
@@ -111,7 +102,7 @@ class KafkaApplier(Applier):
         if session is None or session.page.fence >= fence:
             return
         page = Page(fence, session.page.epoch, session.page.entry)
-        self._transact(session, page, lambda: self._enter(session.producer, page))
+        self._transact(session, page, lambda outbox: self._enter(outbox, page))
 
     def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
         session = self._ready(token.fence)
@@ -119,20 +110,16 @@ class KafkaApplier(Applier):
             return False
         page = Page(token.fence, token.epoch, token.entry)
 
-        def fill() -> None:
+        def fill(outbox: Outbox) -> None:
             reach("commit.kafka.begun", token.epoch)
-            outbox = self._send(session.producer, token, batches)
-            self._enter(session.producer, page)
-            outbox.settle()
+            self._send(outbox, token, batches)
+            self._enter(outbox, page)
             reach("commit.kafka.offsets", token.epoch)
-            self._tell_group(session.producer, token.position)
+            self._tell_group(outbox.seat, token.position)
             reach("commit.kafka.ending", token.epoch)
 
         self._transact(session, page, fill)
         return True
-
-    def outbox(self, producer: Producer) -> Outbox:
-        return Outbox(producer, self.sink.topic or None, self._touched)
 
     def _targets(self) -> list[str]:
         """Topics that are written to beside the ledger, as far as that is known before there are rows."""
@@ -140,6 +127,7 @@ class KafkaApplier(Applier):
 
     def close(self) -> None:
         self._drop()
+        self.registry.close()
         self.mender.close()
         self.book.close()
 
@@ -158,11 +146,7 @@ class KafkaApplier(Applier):
         timeout_ms = self.sink.transaction_ms(self.book.cluster)
         known = {*page.topics, *self._topics, *self._touched, *self._targets()}
         topics = self.mender.settle(known, timeout_ms, is_wide=not self.sink.topic)
-        producer, grievance = self.sink.open_producer(self.binding, self.id, timeout_ms)
-        with told(self.binding, self.address, grievance, about=f"transactional id `{self.id}`"):
-            # Asked at once, the library mostly finds itself without a connection, and tries again half a second later.
-            producer.list_topics(self.book.name, ANSWER_S)
-            producer.init_transactions(_INIT_S)
+        seat = self.sink.open_seat(self.registry, self.id, timeout_ms)
         if not self.mender.is_closed(topics, is_mended=True):
             raise UnavailableError(
                 f"{self.binding}: {self.address}: somebody else has asked for transactional id `{self.id}` in the same moment, and what "
@@ -173,95 +157,88 @@ class KafkaApplier(Applier):
         if page.fence > fence:
             return None
         self._topics |= {*page.topics, *self._touched}
-        self._session = _Session(producer, grievance, timeout_ms / 1000, page)
+        self._session = _Session(seat, timeout_ms / 1000, page)
         return self._session
 
-    def _transact(self, session: _Session, page: Page, fill: Callable[[], None]) -> None:
+    def _transact(self, session: _Session, page: Page, fill: Callable[[Outbox], None]) -> None:
         """One transaction: all that `fill` sends, which makes `page` the newest of the ledger."""
         began = time.monotonic()
         is_filled = False
         self._topics |= self._touched
         self._touched.clear()
+        outbox = session.seat.outbox(self.sink.topic or None, self._touched)
         try:
-            session.producer.begin_transaction()
-            fill()
+            fill(outbox)
+            outbox.settle()
             is_filled = True
         except DriverError as error:
             raise self._failed(session, error, began) from None
         finally:
             if not is_filled:
+                outbox.drop()
                 self._abort(session)
         # Until the answer is here it is not known what the ledger says, whatever ends this call.
         self._session = None
-        try:
-            session.producer.commit_transaction(_COMMIT_S)
-        except DriverError as error:
-            if _is_refused(error):
-                self._abort(session)
-                raise self._failed(session, error, began) from None
+        if self._end(session) is End.GONE:
             raise UnknownOutcomeError(
-                f"{self.binding}: {self.address}: no answer to the end of the transaction of `{self.id}`: "
-                f"{reason_of(error, self.address, session.grievance)}"
-            ) from None
+                f"{self.binding}: {self.address}: the transaction of `{self.id}` has ended before, or somebody else has asked for the id"
+            )
         session.page = page
         self._session = session
         self._look = Look(self.mender, self._touched)
 
-    def _send(self, producer: Producer, token: Token, batches: Iterator[pa.RecordBatch]) -> Outbox:
-        outbox = self.outbox(producer)
+    def _end(self, session: _Session) -> End:
+        try:
+            return self.registry.end(session.seat.handle, is_commit=True)
+        except UnknownOutcomeError as error:
+            raise UnknownOutcomeError(f"{self.binding}: {self.address}: {error.message}") from None
+        except PakkaError:
+            # Nobody was asked.
+            self._abort(session)
+            raise
+
+    def _send(self, outbox: Outbox, token: Token, batches: Iterator[pa.RecordBatch]) -> None:
         until_half = token.rows // 2
         for batch in batches:
             if 0 <= until_half < batch.num_rows:
                 outbox.send(batch.slice(0, until_half))
+                outbox.push()
                 reach("commit.kafka.sent", token.epoch)
                 outbox.send(batch.slice(until_half))
             else:
                 outbox.send(batch)
             until_half -= batch.num_rows
-        return outbox
 
-    def _enter(self, producer: Producer, page: Page) -> None:
-        # Whether it arrives is asked by the end of the transaction, which is refused if any record of it did not.
-        producer.produce(self.book.name, self._written(page), self.book.key, PARTITION)
+    def _enter(self, outbox: Outbox, page: Page) -> None:
+        outbox.send_one(self.book.name, self._written(page), self.book.key, PARTITION)
+        # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
+        outbox.settle()
 
     def _written(self, page: Page) -> bytes:
         """A page as it stands in the ledger: with every topic that was ever written to, this transaction's among them."""
         return replace(page, topics=tuple(sorted({*self._topics, *self._touched} - {self.book.name}))).to_bytes()
 
-    def _tell_group(self, producer: Producer, position: str) -> None:
+    def _tell_group(self, seat: Seat, position: str) -> None:
         """Commit the source's offsets for its group, if they are of this very cluster: for the eyes of whoever watches its lag."""
         where = _of_kafka(position)
         if where is None or where["cluster"] != self._own_cluster():
             return
-        offsets = [
-            TopicPartition(topic, int(partition), offset)
+        offsets = {
+            (topic, int(partition)): int(offset)
             for topic, ends in where["offsets"].items()
             for partition, offset in ends.items()
-        ]
+        }
         if offsets:
-            group = self._metadata(where["group"])
-            _within(_GROUP_S, lambda: producer.send_offsets_to_transaction(offsets, group, ANSWER_S))
+            seat.registry.tell_group(seat.handle, where["group"], offsets)
 
     def _own_cluster(self) -> str:
         self._cluster_id = self._cluster_id or self.book.cluster.id
         return self._cluster_id
 
-    def _metadata(self, group: str) -> Any:
-        """What stands for a group in a transaction. Only a consumer of the group can make it; the group need not be joined."""
-        if group not in self._groups:
-            consumer, _ = self.address.consumer(str(self.binding), group_id=group)
-            self._groups[group] = consumer.consumer_group_metadata()
-            consumer.close()
-        return self._groups[group]
-
-    def _failed(self, session: _Session, raised: BaseException | KafkaError, began: float) -> PakkaError:
+    def _failed(self, session: _Session, raised: BaseException, began: float) -> PakkaError:
         """Before the end of a transaction was asked for: it is not committed, and never will be."""
-        raised = fatal_of(session.producer) if error_of(raised).code() == FATAL else raised
-        code = why(raised).code()
-        if code in FENCED or code in FORGOTTEN:
-            self._drop()
-        if code not in FENCED:
-            return told_error(self.binding, self.address, raised, session.grievance)
+        if why(raised).code() not in FENCED:
+            return told_error(self.binding, self.address, raised)
         mine, seen = self._fence or 0, self.book.read().fence
         if seen > mine:
             return FencedError.of(str(self.binding), self.binding.pipeline, mine, seen)
@@ -282,44 +259,17 @@ class KafkaApplier(Applier):
     def _abort(self, session: _Session) -> None:
         """Undo what was sent, so that nobody has to wait for it. What cannot be undone now, the next who asks for the id undoes.
 
-        The producer goes too: after an abort librdkafka 2.16 counts the next records so that the brokers refuse them.
+        The id goes too: of a batch that had no answer it is not known whether its broker has counted it.
         """
         self._drop()
-        try:
-            session.producer.abort_transaction(_ABORT_S)
-        except DriverError:
-            return
+        with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
+            self.registry.end(session.seat.handle, is_commit=False)
 
     def _drop(self) -> None:
-        # Not closed: that would abort what may be about to be committed.
         self._session = None
         look, self._look = self._look, None
         if look is not None:
             look.drop()
-
-
-def _within(limit_s: float, call: Callable[[], None]) -> None:
-    """Call, and give up after so long whatever the call does.
-
-    librdkafka 2.16 does not keep the time that it is told for the offsets of a group: if the group's coordinator has left the list of
-    brokers, it waits for ever (its issues 5456 and 5511). Who gave up must not use the producer again.
-    """
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
-
-    # Not waited for at the end of the process either.
-    thread = threading.Thread(target=run, name="pakka-kafka-offsets", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the group's offsets were not taken in {limit_s:g} s"))
-    if raised:
-        raise raised[0]
 
 
 def _of_kafka(position: str) -> dict[str, Any] | None:
@@ -329,11 +279,3 @@ def _of_kafka(position: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return data.get("kafka") if isinstance(data, dict) else None
-
-
-def _is_refused(raised: BaseException) -> bool:
-    """Whether it is certain that a transaction was not committed. That another one has the id says nothing: it came before the end
-    of ours, or after it.
-    """
-    error = error_of(raised)
-    return error.txn_requires_abort() and error.code() not in FENCED

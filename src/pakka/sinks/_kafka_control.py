@@ -30,12 +30,9 @@ class Control(KafkaApplier):
         if session is None or session.page.fence != page.fence or session.page.epoch > page.epoch:
             return False
 
-        def fill() -> None:
-            # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
-            outbox = Outbox(session.producer, None, self._touched, is_heeded=True)
-            outbox.send_one(self.book.name, self._written(page), self.book.key, PARTITION)
-            outbox.settle()
-            self._tell_group(session.producer, position)
+        def fill(outbox: Outbox) -> None:
+            self._enter(outbox, page)
+            self._tell_group(outbox.seat, position)
             reach("commit.kafka.ending", page.epoch)
 
         self._transact(session, page, fill)
@@ -52,12 +49,10 @@ class Control(KafkaApplier):
         if session is None:
             return False
 
-        def fill() -> None:
-            outbox = self.outbox(session.producer)
+        def fill(outbox: Outbox) -> None:
             for batch in batches:
                 outbox.send(batch)
-            self._touched.add(topic)
-            session.producer.produce(topic, entered.to_bytes(), entered.key, PARTITION)
+            outbox.send_one(topic, entered.to_bytes(), entered.key, PARTITION)
             outbox.settle()
             reach("commit.kafka.replayed", entered.slot.epoch)
 

@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
+from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
-from pakka.sinks._kafka_raw import DeniedError, Described, Opened, Place, Registry
+from pakka.sinks._kafka_raw import DeniedError, Described, Opened, Registry
 
 _SETTLE_S = 30.0
 """How long the end of a transaction may take in all: its partitions may have to find a leader first."""

@@ -38,8 +38,9 @@ from pakka.model.id import Binding, Slot
 from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Outcome
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.points import reach
+from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
-from pakka.sinks._kafka_raw import PROTOCOL, End, Handle, Registry
+from pakka.sinks._kafka_raw import PROTOCOL, End, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._spool import SpoolReader, spool_errors, staging_of
 from pakka.sinks._two_phase import Share

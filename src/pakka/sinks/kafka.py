@@ -6,11 +6,11 @@ say otherwise, and what had been decided would be lost with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -20,14 +20,16 @@ from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
 from pakka.kafka_error import told
-from pakka.kafka_line import Address, Cluster, DriverError, Grievance
+from pakka.kafka_line import Address, Cluster, DriverError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
-from pakka.sinks._kafka_produce import SETTINGS as PRODUCER
+from pakka.sinks._kafka_produce import Seat
+from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
@@ -35,16 +37,15 @@ from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks._spool import Encoder
 from pakka.sinks.spooled import SpooledSink
 
-if TYPE_CHECKING:
-    from confluent_kafka import Producer
-
 _RECORD_BYTES_MAX = 100 << 20
 """What a producer takes before a topic is asked: the topics say less, and are asked for every record."""
 _TRANSACTION_MS = 15 * 60 * 1000
 """Kafka's own bound of a transaction, unless its brokers say otherwise."""
 _USUAL_TRANSACTION_MS = 60 * 1000
 _DELIVERY_MS = 300 * 1000
-"""How long a record may wait in the producer's queue, which is small enough to be sent within it by any line that is one."""
+"""How long a batch may wait for its broker, which may be away for a while."""
+BATCH_BYTES = 1_000_000
+"""Large batches: an epoch is sent as a whole, and nobody waits for its first record."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class KafkaSink(SpooledSink):
                 hint="leave one of them out",
             )
         self.address.check("kafka")
+        _check_producer(self.address.settings)
         # Read here, on the driver: the executors may not have the file.
         object.__setattr__(self, "schema", _schema_text(self.schema))
 
@@ -203,33 +205,18 @@ class KafkaSink(SpooledSink):
 
         return kafka_probes(self)
 
-    def open_producer(
-        self,
-        whose: object,
-        transactional_id: str,
-        timeout_ms: int,
-        heed: Callable[[str], None] | None = None,
-        statistics_ms: int = 0,
-    ) -> tuple[Producer, Grievance]:
-        """One that can hold transactions under this id. It has not asked for the id yet. `heed` is told its statistics."""
-        tuning = {
-            **PRODUCER,
-            "message.timeout.ms": min(timeout_ms, _DELIVERY_MS),
-            "batch.size": self._batch_bytes(whose),
-            # Without it the library forgets brokers that are all away for a moment, and then waits for the one that it has forgotten
-            # (its issue 5511). Who finds nobody for long is replaced by a new producer anyway, which asks `servers`.
-            "metadata.recovery.strategy": "none",
-        }
-        given = {name.replace(".", "_"): value for name, value in tuning.items() if name not in self.address.settings}
-        return self.address.producer(
-            str(whose),
-            heed=heed,
-            statistics_interval_ms=statistics_ms,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=timeout_ms,
-            message_max_bytes=_RECORD_BYTES_MAX,
-            **given,
-        )
+    def open_seat(self, registry: Registry, transactional_id: str, timeout_ms: int) -> Seat:
+        """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
+        settings = self.address.settings
+        said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
+        press = Press(self._batch_bytes(registry.whose), self.codec)
+        return Seat(registry, registry.take(transactional_id, timeout_ms), press, min(timeout_ms, int(said)) / 1000)
+
+    @property
+    def codec(self) -> str:
+        """How batches are compressed."""
+        settings = self.address.settings
+        return str(settings.get("compression.type", settings.get("compression.codec", "none")))
 
     def transaction_ms(self, cluster: Cluster) -> int:
         """How long the brokers leave a transaction open: as long as they can, unless the settings say it."""
@@ -261,8 +248,7 @@ class KafkaSink(SpooledSink):
         if said is not None:
             return int(said)
         limits = limits_of(self, whose, self.topic) if self.topic else None
-        usual = int(PRODUCER["batch.size"])
-        return min(usual, limits.record_bytes) if limits is not None else usual
+        return min(BATCH_BYTES, limits.record_bytes) if limits is not None else BATCH_BYTES
 
     @property
     def _recipe(self) -> Recipe:
@@ -276,6 +262,16 @@ class KafkaSink(SpooledSink):
             timestamp=self.timestamp or None,
             schema=self.schema,
             max_record_bytes=self.max_record_bytes or _RECORD_BYTES_MAX,
+        )
+
+
+def _check_producer(settings: Mapping[str, Any]) -> None:
+    """Records are sent by pakka itself, and what the library would do otherwise must not be taken for done."""
+    chosen = settings.get("partitioner", "murmur2_random")
+    if chosen not in ("murmur2", "murmur2_random"):
+        raise ConfigError(
+            f"kafka: `partitioner` of `settings` is `{chosen}`, and records go where a Java producer puts them",
+            hint="leave it out, or name a column for `partition`",
         )
 
 

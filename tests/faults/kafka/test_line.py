@@ -22,7 +22,7 @@ def test_an_end_without_an_answer_is_asked_for_again_and_done_once(make_mortal_s
     site = make_mortal_site(state, layout)
     child = site.freeze(Drill("commit.kafka.ending", epoch=MIDDLE))
     cuts = proxy.cuts
-    proxy.cut_at(request_mark(END_TXN, 1), is_delivered=FATES[fate])
+    proxy.cut_at(request_mark(END_TXN, 4), is_delivered=FATES[fate])
     child.wake()
     assert site.ends(child) == DONE, child.said
     assert proxy.cuts == cuts + 1
@@ -38,7 +38,7 @@ def test_an_end_without_an_answer_and_a_broker_out_of_reach_is_unknown_and_settl
     site = make_mortal_site(state, setup=IMPATIENT, tries=2)
     child = site.freeze(Drill("commit.kafka.ending", epoch=MIDDLE))
     cuts = proxy.cuts
-    proxy.cut_at(request_mark(END_TXN, 1), is_delivered=FATES[fate])
+    proxy.cut_at(request_mark(END_TXN, 4), is_delivered=FATES[fate])
     proxy.refuse()
     child.wake()
     site.ends(child, (FAILED, UNKNOWN))

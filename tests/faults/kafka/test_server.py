@@ -56,19 +56,6 @@ def test_a_broker_killed_in_a_commit_and_back_at_once_ends_with_each_record_once
     site.check()
 
 
-@one_store
-def test_a_library_that_waits_for_ever_for_the_coordinator_of_the_group_is_given_up(mortal, make_mortal_site, state):
-    """librdkafka's issues 5456 and 5511: with this setting it forgets a broker that was away, and waits for the one it forgot."""
-    forgetful = {"metadata.recovery.strategy": "rebootstrap"}
-    site = make_mortal_site(state, settings=forgetful, setup=IMPATIENT)
-    child = site.freeze(Drill("commit.kafka.sent", epoch=MIDDLE))
-    mortal.kill()
-    mortal.server.restart()
-    child.wake()
-    assert keep_to_the_rules(site, child) == DONE, child.said
-    site.check()
-
-
 @pytest.mark.certify_only
 @one_store
 @pytest.mark.parametrize(("layout", "point"), EVERYWHERE)

@@ -85,8 +85,9 @@ def fail(driver: Driver, epoch: int, number: int) -> None:
 
     def broken():
         value = f'{{"id":{number}}}'.encode()
-        yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())})
-        applier._session.producer.flush(PATIENCE_S)
+        columns = {"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())}
+        # The first half is let go of, and the second is not.
+        yield pa.concat_batches([pa.record_batch(columns)] * 2)
         raise SinkError("the spool is gone")
 
     with pytest.raises(SinkError, match="the spool is gone"):
@@ -271,12 +272,16 @@ class TestMender:
         """To take the id then would abort what was begun, and lose what it was begun for."""
         ruin = ruins["begun"]
 
-        def begin_only(self, first, second, node):
-            self._send(first, node)
-            raise SinkError("killed")
+        honest = Registry._send_all
+
+        def begin_only(self, requests):
+            answers = honest(self, requests[:1])
+            if len(requests) > 1:
+                raise SinkError("killed")
+            return answers
 
         with monkeypatch.context() as broken:
-            broken.setattr(Registry, "_send_both", begin_only)
+            broken.setattr(Registry, "_send_all", begin_only)
             with pytest.raises(SinkError, match="killed"):
                 ruin.heir()
         with closing(Registry("test", ruin.sink.address)) as registry:

@@ -17,6 +17,7 @@ from pakka.model.id import Binding
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
+from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, read, values
@@ -305,8 +306,9 @@ class TestTransaction:
         sink = make_sink()
         driver = Driver(sink, tmp_path, fence=2)
         driver.deliver(0, refunds(1))
-        producer, _ = sink.open_producer("zombie", sink.transactional_id(driver.binding), 60_000)
-        producer.init_transactions(PATIENCE_S)
+        zombie = Registry("zombie", sink.address)
+        zombie.take(sink.transactional_id(driver.binding))
+        zombie.close()
         records = driver.prepare(1, refunds(2))
         outcome = driver.commit(1, records)
         assert outcome.kind is Kind.RETRY
@@ -369,7 +371,6 @@ class TestTransaction:
         assert len(values(sink.servers, sink.topic, 1)) == 1
 
     def test_after_records_were_refused_the_next_transaction_is_taken(self, make_sink, tmp_path):
-        """librdkafka miscounts after an abort: with the producer that has aborted, the repetition would be refused as well."""
         sink = make_sink(parts=1)
         driver = Driver(sink, tmp_path)
         records = driver.prepare(0, refunds(1, merchant="x" * 10_000))
