@@ -1,5 +1,5 @@
 # Everything a newcomer types. `make` alone lists the targets.
-# `make test` uses three processes, which wait for servers half of the time; `make test PYTEST_ARGS=` uses one, and names its tests in order.
+# `make test` uses four processes, which wait for servers half of the time; `make test PYTEST_ARGS=` uses one, and names its tests in order.
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -7,7 +7,7 @@ SHELL := bash
 
 BIN := .venv/bin
 PY := $(BIN)/python
-PYTEST_ARGS ?= -n 3 --dist loadfile
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .PHONY: help

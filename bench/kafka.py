@@ -24,8 +24,8 @@ from bench.scratch import ROOT, SCRATCH
 from pakka.kafka_line import Address
 from pakka.model.id import Binding
 from pakka.sinks._kafka_batch import Handle, Press
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
-from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import BATCH_BYTES, KafkaSink
 from pakka.sources.kafka import KafkaSource
 
@@ -178,7 +178,7 @@ class PlainProduce:
         return rows
 
 
-class _Plain(Registry):
+class _Plain(Post):
     """Sends without a transaction."""
 
     def begin_in(self, handle: Handle, places: Collection[tuple[str, int]]) -> None:
@@ -198,18 +198,18 @@ def _plain_seat(servers: str) -> Seat:
 
 def plain_seat(servers: str) -> Seat:
     """Of a producer that is idempotent, and has no transactions."""
-    registry = _Plain("bench", Address.parse("bench", servers))
+    post = _Plain("bench", Address.parse("bench", servers))
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=4
     )
-    answer = registry._send(request, None)
-    return Seat(registry, Handle("", answer.producer_id, answer.producer_epoch), Press(BATCH_BYTES), _ANSWER_S)
+    answer = post._send(request, None)
+    return Seat(post, Handle("", answer.producer_id, answer.producer_epoch), Press(BATCH_BYTES), _ANSWER_S)
 
 
 def seat(servers: str, name: str) -> Seat:
     """Of a producer with transactions, as the sink has one."""
-    registry = Registry("bench", Address.parse("bench", servers))
-    return Seat(registry, registry.take(f"bench-{name}"), Press(BATCH_BYTES), _ANSWER_S)
+    post = Post("bench", Address.parse("bench", servers))
+    return Seat(post, post.take(f"bench-{name}"), Press(BATCH_BYTES), _ANSWER_S)
 
 
 def send(seat: Seat, name: str, batches: Iterable[pa.RecordBatch]) -> None:

@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 # Without this a Spark worker is started as whatever `python3` is first on PATH, which has no pyarrow.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -18,3 +20,28 @@ _FAST = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:SharedAr
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _FAST if _ARCHIVE.exists() else _FAST.rpartition(" ")[0])
 
 pytest_plugins = ["tests.fixtures.turns", "tests.fixtures.postgres", "tests.fixtures.mysql", "tests.fixtures.kafka"]
+
+_LONG = (
+    "tests/faults/spark/",
+    "tests/audit/test_table.py",
+    "tests/conformance/test_kafka",
+    "tests/faults/kafka/",
+    "tests/demo/",
+    "tests/docs/",
+    "tests/integration/",
+    "tests/faults/",
+    "tests/cli/",
+    "tests/conformance/",
+    "tests/audit/",
+)
+"""Files that take long, the longest first."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long: a long file that is left for the end has all processes but one wait for it."""
+
+    def rank(item: pytest.Item) -> int:
+        return next((at for at, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
+
+    items.sort(key=rank)

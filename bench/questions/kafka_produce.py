@@ -104,7 +104,7 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
 def _delivering(seat: Seat, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
     def deliver() -> None:
         kafka.send(seat, topic, batches)
-        seat.registry.end(seat.handle, is_commit=True)
+        seat.post.end(seat.handle, is_commit=True)
 
     return lambda: clocked(deliver)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pakka.testing.contract import Golden, record
 from tests.conformance.harnesses import GOLDEN, HARNESSES, Shipped
-from tests.conformance.kafka import PAGE, Ground, KafkaHarness
+from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness
 from tests.conformance.mysql import MysqlHarness, SpooledMysqlHarness
 from tests.conformance.on_server import OnServer
 from tests.conformance.postgres import PostgresHarness, SpooledPostgresHarness
@@ -35,9 +35,9 @@ def main() -> None:
         if is_missing(on_server):
             with running() as server:
                 write_with_script(on_server, server)
-    if is_missing(KafkaHarness):
+    for on_kafka in filter(is_missing, (KafkaHarness, PreparedKafkaHarness)):
         with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
-            write_with_page(ground)
+            write_with_page(on_kafka, ground)
 
 
 def is_missing(harness: type[Shipped]) -> bool:
@@ -67,13 +67,13 @@ def write_with_script(harness: type[OnServer], on: Any) -> None:
     (GOLDEN / f"{harness.name}.sql").write_text(script)
 
 
-def write_with_page(on: Ground) -> None:
-    class Grounded(KafkaHarness):
+def write_with_page(harness: type[KafkaHarness], on: Ground) -> None:
+    class Grounded(harness):  # type: ignore[misc,valid-type]
         ground = on
 
     write(Grounded)
     with tempfile.TemporaryDirectory() as place:
-        (GOLDEN / PAGE).write_bytes(Grounded(Path(place)).page())
+        harness.golden_page().write_bytes(Grounded(Path(place)).page())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from pakka.errors import UnavailableError
 from pakka.model.outcome import Kind
-from pakka.sinks import _kafka_ledger, _kafka_raw
+from pakka.sinks import _kafka_ledger, _kafka_wire
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.testing import SinkContract
 from pakka.testing.contract import CASES, Broken, NotApplicable
@@ -35,7 +35,7 @@ def ground(broker, monkeypatch):
 @pytest.fixture
 def impatient(monkeypatch):
     """Whoever gets no answer does not wait a minute for it."""
-    monkeypatch.setattr(_kafka_raw, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(_kafka_wire, "PATIENCE_S", 3.0)
     monkeypatch.setattr(_kafka_ledger, "ANSWER_S", 3.0)
 
 

@@ -35,8 +35,9 @@ from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
 from pakka.sinks._kafka_mender import Look, Mender
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
-from pakka.sinks._kafka_raw import End, Registry
+from pakka.sinks._kafka_raw import End
 from pakka.sinks.spooled import Applier, Token
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class KafkaApplier(Applier):
         self._look: Look | None = None
         """At what the last transaction of this session has left; None: it was seen closed when the session began."""
         self._cluster_id = ""
-        self.registry = Registry(binding, self.address)
+        self.post = Post(binding, self.address)
 
     @cached_property
     def mender(self) -> Mender:
@@ -127,7 +128,7 @@ class KafkaApplier(Applier):
 
     def close(self) -> None:
         self._drop()
-        self.registry.close()
+        self.post.close()
         self.mender.close()
         self.book.close()
 
@@ -146,7 +147,7 @@ class KafkaApplier(Applier):
         timeout_ms = self.sink.transaction_ms(self.book.cluster)
         known = {*page.topics, *self._topics, *self._touched, *self._targets()}
         topics = self.mender.settle(known, timeout_ms, is_wide=not self.sink.topic)
-        seat = self.sink.open_seat(self.registry, self.id, timeout_ms)
+        seat = self.sink.open_seat(self.post, self.id, timeout_ms)
         if not self.mender.is_closed(topics, is_mended=True):
             raise UnavailableError(
                 f"{self.binding}: {self.address}: somebody else has asked for transactional id `{self.id}` in the same moment, and what "
@@ -189,11 +190,11 @@ class KafkaApplier(Applier):
 
     def _end(self, session: _Session) -> End:
         try:
-            return self.registry.end(session.seat.handle, is_commit=True)
+            return self.post.end(session.seat.handle, is_commit=True)
         except UnknownOutcomeError as error:
             raise UnknownOutcomeError(f"{self.binding}: {self.address}: {error.message}") from None
         except PakkaError:
-            # Nobody was asked.
+            # Nobody was asked, or it was refused.
             self._abort(session)
             raise
 
@@ -229,7 +230,7 @@ class KafkaApplier(Applier):
             for partition, offset in ends.items()
         }
         if offsets:
-            seat.registry.tell_group(seat.handle, where["group"], offsets)
+            seat.post.tell_group(seat.handle, where["group"], offsets)
 
     def _own_cluster(self) -> str:
         self._cluster_id = self._cluster_id or self.book.cluster.id
@@ -263,7 +264,7 @@ class KafkaApplier(Applier):
         """
         self._drop()
         with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
-            self.registry.end(session.seat.handle, is_commit=False)
+            self.post.end(session.seat.handle, is_commit=False)
 
     def _drop(self) -> None:
         self._session = None

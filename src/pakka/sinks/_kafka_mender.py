@@ -34,7 +34,8 @@ from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
-from pakka.sinks._kafka_raw import DeniedError, Described, Opened, Registry
+from pakka.sinks._kafka_raw import Described, Opened, Registry
+from pakka.sinks._kafka_wire import DeniedError
 
 _SETTLE_S = 30.0
 """How long the end of a transaction may take in all: its partitions may have to find a leader first."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pakka.errors import PakkaError
 from pakka.kafka_line import DriverError
 from pakka.sinks._kafka_batch import Batch, Handle, Place, Press
-from pakka.sinks._kafka_raw import Posted, Registry
+from pakka.sinks._kafka_post import Post, Posted
 
 _BLOCK_BYTES, _BLOCK_ROWS = 8 << 20, 100_000
 """So much is packed at a time: enough for large batches, and two of it are in memory."""
@@ -27,7 +27,7 @@ _BLOCK_BYTES, _BLOCK_ROWS = 8 << 20, 100_000
 class Seat:
     """A transactional id that is ours until somebody else asks for it: who writes under it, and how much was written."""
 
-    registry: Registry
+    post: Post
     handle: Handle
     press: Press
     patience_s: float
@@ -56,7 +56,9 @@ class Outbox:
     def send(self, batch: pa.RecordBatch) -> None:
         """Take records. Waits while too many are on their way, and raises as soon as one is known not to be taken."""
         if batch.num_rows:
-            self.touched.update([self.topic] if self.topic is not None else pc.unique(batch.column("topic")).to_pylist())
+            self.touched.update(
+                [self.topic] if self.topic is not None else pc.unique(batch.column("topic")).to_pylist()
+            )
         for start in range(0, batch.num_rows, _BLOCK_ROWS):
             part = batch.slice(start, _BLOCK_ROWS)
             self._waiting.append(part)
@@ -95,14 +97,14 @@ class Outbox:
     def _post(self, records: pa.RecordBatch, topic: str | None) -> None:
         seat = self.seat
         now_ms = time.time_ns() // 1_000_000
-        batches = seat.press.batches(records, topic, seat.registry.partitions, now_ms)
+        batches = seat.press.batches(records, topic, seat.post.partitions, now_ms)
         for some in _rounds(list(batches)):
             self._await()
             new = {batch.place for batch in some} - self._begun
             if new:
-                seat.registry.begin_in(seat.handle, new)
+                seat.post.begin_in(seat.handle, new)
                 self._begun |= new
-            self._posted = seat.registry.post(seat.handle, {batch.place: self._signed(batch) for batch in some})
+            self._posted = seat.post.post(seat.handle, {batch.place: self._signed(batch) for batch in some})
 
     def _signed(self, batch: Batch) -> bytes:
         sent = self.seat.sent.get(batch.place, 0)
@@ -112,7 +114,7 @@ class Outbox:
     def _await(self, patience_s: float | None = None) -> None:
         posted, self._posted = self._posted, None
         if posted is not None:
-            self.seat.registry.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
+            self.seat.post.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
 
 
 def _rounds(batches: list[Batch]) -> Iterator[list[Batch]]:

@@ -146,7 +146,7 @@ def passed_on(settings: Mapping[str, str]) -> dict[str, Any]:
     if "SASL" in settings.get("security.protocol", "").upper() and mechanism not in _MECHANISMS:
         strange.append(f"sasl.mechanism={mechanism}")
     if strange:
-        raise CannotAskError(f"it is asked with another client, which has nothing for `{strange[0]}` of `settings`")
+        raise CannotAskError(f"kafka-python has nothing for `{strange[0]}` of `settings`")
     found: dict[str, Any] = {_PASSED_ON[name]: value for name, value in settings.items() if name in _PASSED_ON}
     for name in ("security_protocol", "sasl_mechanism"):
         if name in found:

@@ -25,8 +25,9 @@ from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import PARTITION, Page
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
-from pakka.sinks._kafka_raw import PROTOCOL, Registry
+from pakka.sinks._kafka_raw import PROTOCOL
 from pakka.sinks._kafka_slots import Entered
 from pakka.sinks._spool import SpoolWriter, no_rows, staging_of
 
@@ -50,7 +51,7 @@ class KafkaWriter:
             staging_of(binding, slot.fence), slot, records, lambda batch: batch, sink.spool_bytes_max
         )
         self.control = sink.open_control(binding)
-        self.registry = Registry(self._who, sink.address)
+        self.post = Post(self._who, sink.address)
         self._outbox: Outbox | None = None
         self._is_visible = False
         self._handle: Handle | None = None
@@ -94,7 +95,7 @@ class KafkaWriter:
         handle, self._handle = self._handle, None
         try:
             if handle is not None:
-                self.registry.end(handle, is_commit=False)
+                self.post.end(handle, is_commit=False)
         finally:
             self._close()
         self.spool.discard()
@@ -117,7 +118,7 @@ class KafkaWriter:
         """Whether this slot of the epoch that the ledger names is visible."""
         if page.is_whole:
             return True
-        found = self.sink.open_slots(self.binding).read(self.control.book.cluster, self.registry)
+        found = self.sink.open_slots(self.binding).read(self.control.book.cluster, self.post)
         return self.slot.number in found.of_epoch(self.slot.epoch)
 
     def _detail(self, handle: Handle) -> dict[str, Any]:
@@ -170,12 +171,12 @@ class KafkaWriter:
         if handle is not None:
             # What this does not do, the driver does, or the brokers when it expires: nobody can commit it any more.
             with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
-                self.registry.end(handle, is_commit=False)
+                self.post.end(handle, is_commit=False)
         self._close()
 
     def _close(self) -> None:
         self._opening.drop()
-        self.registry.close()
+        self.post.close()
         self.control.close()
 
 
@@ -205,6 +206,6 @@ class _Opening:
         writer = self._writer
         try:
             timeout_ms = writer.sink.transaction_ms(writer.control.book.cluster)
-            self._opened = writer.sink.open_seat(writer.registry, writer.id, timeout_ms), timeout_ms
+            self._opened = writer.sink.open_seat(writer.post, writer.id, timeout_ms), timeout_ms
         except BaseException as error:
             self._error = error

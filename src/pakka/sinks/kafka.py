@@ -27,12 +27,13 @@ from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
 from pakka.sinks._kafka_produce import Seat
-from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
+from pakka.sinks._kafka_transactions import CannotAskError, passed_on
 from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks._spool import Encoder
 from pakka.sinks.spooled import SpooledSink
@@ -205,12 +206,12 @@ class KafkaSink(SpooledSink):
 
         return kafka_probes(self)
 
-    def open_seat(self, registry: Registry, transactional_id: str, timeout_ms: int) -> Seat:
+    def open_seat(self, post: Post, transactional_id: str, timeout_ms: int) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
         settings = self.address.settings
         said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
-        press = Press(self._batch_bytes(registry.whose), self.codec)
-        return Seat(registry, registry.take(transactional_id, timeout_ms), press, min(timeout_ms, int(said)) / 1000)
+        press = Press(self._batch_bytes(post.whose), self.codec)
+        return Seat(post, post.take(transactional_id, timeout_ms), press, min(timeout_ms, int(said)) / 1000)
 
     @property
     def codec(self) -> str:
@@ -267,6 +268,13 @@ class KafkaSink(SpooledSink):
 
 def _check_producer(settings: Mapping[str, Any]) -> None:
     """Records are sent by pakka itself, and what the library would do otherwise must not be taken for done."""
+    try:
+        passed_on(settings)
+    except CannotAskError as error:
+        raise ConfigError(
+            f"kafka: {error}, and records are sent with it",
+            hint="docs/reference/kafka-sink.md has the settings that count",
+        ) from None
     chosen = settings.get("partitioner", "murmur2_random")
     if chosen not in ("murmur2", "murmur2_random"):
         raise ConfigError(

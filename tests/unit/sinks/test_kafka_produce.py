@@ -12,10 +12,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from pakka.errors import PakkaError, UnavailableError
 from pakka.kafka_line import Address
-from pakka.sinks import _kafka_produce, _kafka_raw
+from pakka.sinks import _kafka_post, _kafka_produce, _kafka_wire
 from pakka.sinks._kafka_batch import CODECS, SEQUENCES, Press
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Seat
-from pakka.sinks._kafka_raw import End, Registry
+from pakka.sinks._kafka_raw import End
 from pakka.sinks._kafka_record import HEADERS, TOPICS
 
 pytestmark = pytest.mark.kafka
@@ -29,8 +30,8 @@ def seat(kafka_topics):
 
 
 def made(topics, bytes_max=1_000_000, codec="none", patience_s=30.0, servers=None):
-    registry = Registry("test", Address.parse("test", servers or topics.bootstrap))
-    return Seat(registry, registry.take(topics.name("outbox")), Press(bytes_max, codec), patience_s)
+    post = Post("test", Address.parse("test", servers or topics.bootstrap))
+    return Seat(post, post.take(topics.name("outbox")), Press(bytes_max, codec), patience_s)
 
 
 def batch(keys, values, **more):
@@ -46,7 +47,7 @@ def deliver(seat, topic, *batches):
 
 
 def commit(seat):
-    assert seat.registry.end(seat.handle, is_commit=True) is End.DONE
+    assert seat.post.end(seat.handle, is_commit=True) is End.DONE
 
 
 def read(topics, *names):
@@ -192,16 +193,16 @@ def test_no_more_than_a_block_waits_here(kafka_topics, seat, monkeypatch, bound)
 
 def test_a_batch_whose_answer_is_lost_is_sent_again_and_kept_once(kafka_topics, seat, monkeypatch):
     topic = kafka_topics.create("t", partitions=3)
-    honest, lost = Registry._waited, []
+    honest, lost = Post._waited, []
 
-    def deaf(registry, answer):
-        said = honest(registry, answer)
+    def deaf(post, answer):
+        said = honest(post, answer)
         if len(lost) < 4:
             lost.append(said)
-            raise _kafka_raw.errors.KafkaConnectionError("cut")
+            raise _kafka_wire.errors.KafkaConnectionError("cut")
         return said
 
-    monkeypatch.setattr(Registry, "_waited", deaf)
+    monkeypatch.setattr(Post, "_waited", deaf)
     monkeypatch.setattr(_kafka_produce, "_BLOCK_ROWS", 100)
     values = [b"%d" % n for n in range(1000)]
     deliver(seat, topic, *(batch(values[n : n + 100], values[n : n + 100]) for n in range(0, 1000, 100)))
@@ -235,7 +236,7 @@ def failed(seat, topic, *batches):
     """Why a transaction could not be committed; it is aborted."""
     with pytest.raises((KafkaException, PakkaError)) as caught:
         deliver(seat, topic, *batches)
-    seat.registry.end(seat.handle, is_commit=False)
+    seat.post.end(seat.handle, is_commit=False)
     return caught.value if isinstance(caught.value, PakkaError) else caught.value.args[0]
 
 
@@ -252,7 +253,7 @@ def test_a_record_that_the_broker_refuses_fails_the_transaction_and_is_told_by_t
 
 
 def test_a_topic_that_is_gone_fails_the_transaction_and_is_named(kafka_topics, seat, monkeypatch):
-    monkeypatch.setattr(_kafka_raw, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(_kafka_wire, "PATIENCE_S", 1.0)
     there = kafka_topics.create("there")
     topics = pa.array([there, kafka_topics.name("gone")] * 50).dictionary_encode().cast(TOPICS)
     error = failed(seat, None, batch([b"k"] * 100, [b"v"] * 100, topic=topics))
@@ -262,7 +263,7 @@ def test_a_topic_that_is_gone_fails_the_transaction_and_is_named(kafka_topics, s
 
 
 def test_a_partition_that_is_not_there_fails_the_transaction(kafka_topics, seat, monkeypatch):
-    monkeypatch.setattr(_kafka_raw, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(_kafka_wire, "PATIENCE_S", 1.0)
     topic = kafka_topics.create("t", partitions=2)
     deliver(seat, topic, batch([b"k"], [b"before"]))
     error = failed(seat, topic, batch([None] * 2, [b"v"] * 2, partition=pa.array([0, 9], pa.int32())))
@@ -271,7 +272,7 @@ def test_a_partition_that_is_not_there_fails_the_transaction(kafka_topics, seat,
 
 
 def test_records_that_no_broker_takes_in_time_fail_the_transaction(kafka_topics, kafka_server, monkeypatch):
-    monkeypatch.setattr(_kafka_raw, "_PRODUCE_S", 1.0)
+    monkeypatch.setattr(_kafka_post, "_PRODUCE_S", 1.0)
     topic = kafka_topics.create("t")
     seat = made(kafka_topics, patience_s=2.0)
     deliver(seat, topic, batch([b"k"], [b"before"]))
@@ -291,7 +292,7 @@ def test_records_that_no_broker_takes_in_time_fail_the_transaction(kafka_topics,
 
 
 def test_a_broker_that_stands_still_for_a_while_is_waited_for(kafka_topics, kafka_server, seat, monkeypatch):
-    monkeypatch.setattr(_kafka_raw, "_PRODUCE_S", 1.0)
+    monkeypatch.setattr(_kafka_post, "_PRODUCE_S", 1.0)
     topic = kafka_topics.create("t")
     values = [b"%d" % n for n in range(100)]
     kafka_server.signal(signal.SIGSTOP)
@@ -315,7 +316,7 @@ def test_a_long_epoch_stops_at_the_first_failure_and_does_not_send_the_rest(kafk
             outbox.send(batch([None] * 100, [b"v"] * 100))
             sent += 1
     assert sent < 10
-    seat.registry.end(seat.handle, is_commit=False)
+    seat.post.end(seat.handle, is_commit=False)
 
 
 def test_whoever_was_shut_out_sends_nothing_more(kafka_topics, seat):
