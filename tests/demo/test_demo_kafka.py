@@ -56,7 +56,7 @@ def test_every_record_is_there_once_after_a_kill_inside_a_transaction_of_kafka(t
 def test_the_open_transaction_and_the_recovery_are_told(told):
     words = " ".join(told.stderr.split())
     there, committed = re.search(
-        r"in Kafka ([\d,]+) refunds, and ([\d,]+) of them for a read_committed reader", words
+        r"in Kafka ([\d,]+) records, and ([\d,]+) of them for a read_committed reader", words
     ).groups()
     assert int(there.replace(",", "")) > int(committed.replace(",", ""))
     assert "killed by SIGKILL, in the middle of the commit of epoch 2" in words

@@ -113,7 +113,10 @@ class KafkaApplier(Applier):
 
         def fill(outbox: Outbox) -> None:
             reach("commit.kafka.begun", token.epoch)
-            self._send(outbox, token, batches)
+            for batch in batches:
+                outbox.send(batch)
+            outbox.settle()
+            reach("commit.kafka.sent", token.epoch)
             self._enter(outbox, page)
             reach("commit.kafka.offsets", token.epoch)
             self._tell_group(outbox.seat, token.position)
@@ -197,18 +200,6 @@ class KafkaApplier(Applier):
             # Nobody was asked, or it was refused.
             self._abort(session)
             raise
-
-    def _send(self, outbox: Outbox, token: Token, batches: Iterator[pa.RecordBatch]) -> None:
-        until_half = token.rows // 2
-        for batch in batches:
-            if 0 <= until_half < batch.num_rows:
-                outbox.send(batch.slice(0, until_half))
-                outbox.push()
-                reach("commit.kafka.sent", token.epoch)
-                outbox.send(batch.slice(until_half))
-            else:
-                outbox.send(batch)
-            until_half -= batch.num_rows
 
     def _enter(self, outbox: Outbox, page: Page) -> None:
         outbox.send_one(self.book.name, self._written(page), self.book.key, PARTITION)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from pakka.sinks._numpy import Ints, is_valid_of, numbers_of, starts_of
+from pakka.sinks._numpy import Ints, is_valid_of, numbers_of, starts_of, text_of
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -48,8 +48,8 @@ _LZ4_AS_IT_IS = 1 << 31
 _FRAME_BYTES = 64 << 10
 
 _BINARY = pa.large_binary()
-_NOTHING = pa.scalar(b"", _BINARY)
-_NO_HEADERS = pa.scalar(b"\0", _BINARY)
+_NOTHING = text_of(b"")[0]
+_NO_HEADERS = text_of(b"\0")[0]
 _MURMUR = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
 
@@ -111,7 +111,7 @@ class Press:
         places, numbers = _places(records, topic, partitions)
         # Two bytes are sorted in no time.
         order = np.argsort(numbers.astype(np.uint16) if len(places) < 1 << 16 else numbers, kind="stable")
-        rows = records.take(pa.array(order))
+        rows = records.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
         keys, values = rows.column("key"), rows.column("value")
         headers, header_sizes = _headers(rows)
         key_sizes, value_sizes = _sizes(keys), _sizes(values)
@@ -168,7 +168,7 @@ def _places(
     chosen = partitions_of(records.column("key"), counts[which])
     if "partition" in records.schema.names:
         said = records.column("partition")
-        chosen = np.where(is_valid_of(said), numbers_of(said.fill_null(0)), chosen)
+        chosen = np.where(is_valid_of(said), numbers_of(said), chosen)
         # One that the topic does not have is its own place, for which the broker has the words.
         counts = np.maximum(counts, int(chosen.max()) + 1)
     firsts = starts_of(counts)
@@ -193,7 +193,8 @@ def _cuts(numbers: Ints, sizes: Ints, room: int) -> Ints:
 def _times(rows: pa.RecordBatch, now_ms: int) -> Ints:
     if "timestamp" not in rows.schema.names:
         return np.full(rows.num_rows, now_ms, np.int64)
-    return numbers_of(rows.column("timestamp").fill_null(now_ms))
+    times = rows.column("timestamp")
+    return np.where(is_valid_of(times), numbers_of(times), now_ms)
 
 
 def _headers(rows: pa.RecordBatch) -> tuple[pa.Array | pa.Scalar, Ints]:
@@ -201,7 +202,7 @@ def _headers(rows: pa.RecordBatch) -> tuple[pa.Array | pa.Scalar, Ints]:
     if "headers" not in rows.schema.names:
         return _NO_HEADERS, np.ones(rows.num_rows, np.int64)
     lists = rows.column("headers")
-    counts = numbers_of(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+    counts = np.where(is_valid_of(lists), numbers_of(pc.list_value_length(lists)), 0).astype(np.int64)
     entries = pc.list_flatten(lists)
     keys, values = (pc.struct_field(entries, name).cast(_BINARY) for name in ("key", "value"))
     written = pc.binary_join_element_wise(
@@ -220,7 +221,7 @@ def _headers(rows: pa.RecordBatch) -> tuple[pa.Array | pa.Scalar, Ints]:
 
 def _sizes(array: pa.Array) -> Ints:
     """The bytes of each value; -1 for null, as Kafka has it."""
-    return numbers_of(pc.binary_length(array).fill_null(-1)).astype(np.int64)
+    return np.where(is_valid_of(array), numbers_of(pc.binary_length(array)), -1)
 
 
 def _zigzag(numbers: Ints) -> npt.NDArray[np.uint64]:

@@ -6,6 +6,7 @@ docs/decisions/0012-kafka-transactions-on-a-real-broker.md.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ _PRODUCE_VERSION = 11
 """The last one of the transactions that `PROTOCOL` names."""
 _GROUP_VERSION = 3
 """Of what is asked of a group in a transaction: the first that names no member of it."""
+_FRESH_S = 60.0
+"""Partitions that are added to a topic are noticed within it."""
 _PRODUCE_S = 30.0
 """For the answer to one request with batches, replicas and all. Whoever has none by then sends it again, which is harmless."""
 
@@ -38,8 +41,8 @@ class Posted:
 
     handle: Handle
     batches: Mapping[Place, bytes]
-    answer: Any
-    """What becomes the brokers' answers; None: they could not be sent."""
+    answer: tuple[Any, Any] | None
+    """The line, and what becomes the brokers' answers; None: they could not be sent."""
 
 
 class Post(Registry):
@@ -48,9 +51,12 @@ class Post(Registry):
     def __init__(self, whose: object, address: Address) -> None:
         super().__init__(whose, address)
         self._leaders: dict[Place, int] = {}
+        self._seen: dict[str, float] = {}
+        """When each topic was looked up."""
 
     def close(self) -> None:
         self._leaders.clear()
+        self._seen.clear()
         super().close()
 
     def begin_in(self, handle: Handle, places: Collection[Place]) -> None:
@@ -70,10 +76,10 @@ class Post(Registry):
         self._patiently(ask)
 
     def partitions(self, topic: str) -> int:
-        """How many a topic has."""
+        """How many a topic has, or had a minute ago."""
 
         def ask() -> int:
-            if (topic, 0) not in self._leaders:
+            if time.monotonic() - self._seen.get(topic, -_FRESH_S) >= _FRESH_S:
                 self._look_up([topic])
             return sum(place[0] == topic for place in self._leaders)
 
@@ -108,6 +114,7 @@ class Post(Registry):
                 trouble = error(where)
             if trouble is not None:
                 self._leaders.clear()
+                self._seen.clear()
                 raise trouble
             if left:
                 raise errors.LeaderNotAvailableError(f"no answer for {sorted(left)}")
@@ -149,7 +156,7 @@ class Post(Registry):
 
         self._patiently(ask)
 
-    def _posted(self, handle: Handle, batches: Mapping[Place, bytes]) -> Any:
+    def _posted(self, handle: Handle, batches: Mapping[Place, bytes]) -> tuple[Any, Any]:
         unknown = {topic for topic, partition in batches if (topic, partition) not in self._leaders}
         if unknown:
             self._look_up(unknown)
@@ -176,25 +183,33 @@ class Post(Registry):
             )
             for leader, topics in by_leader.items()
         ]
-        return self._open()._manager.call_soon(self._go_all(requests, _PRODUCE_S))
+        admin = self._open()
+        return admin, admin._manager.call_soon(self._go_all(requests, _PRODUCE_S))
 
-    def _waited(self, answer: Any) -> Any:
+    def _waited(self, answer: tuple[Any, Any]) -> Any:
+        admin, future = answer
+        if admin is not self._admin:
+            raise errors.KafkaConnectionError("the line was closed meanwhile")
+
         async def wait() -> Any:
-            return await answer
+            return await admin._manager.wait_for(future, 2 * _PRODUCE_S * 1000)
 
-        return self._open()._manager.run(wait)
+        return admin._manager.run(wait)
 
     def _look_up(self, topics: Collection[str]) -> None:
         """Who leads the partitions of these topics. One that has no leader now, or is not there, is an error that may pass."""
         admin = self._open()
         for topic in admin._manager.run(admin._get_cluster_metadata, list(topics))["topics"]:
             expect_granted(errors.for_code(topic["error_code"]), f"topic `{topic['name']}`")
+            for place in [place for place in self._leaders if place[0] == topic["name"]]:
+                del self._leaders[place]
             for part in topic["partitions"]:
                 if part["leader_id"] < 0:
                     raise errors.LeaderNotAvailableError(
                         f"topic `{topic['name']}`, partition {part['partition_index']}"
                     )
                 self._leaders[topic["name"], part["partition_index"]] = part["leader_id"]
+            self._seen[topic["name"]] = time.monotonic()
 
 
 def _taken(answers: Collection[Any]) -> Iterator[tuple[Place, Any, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from pakka.errors import PakkaError
 from pakka.kafka_line import DriverError
 from pakka.sinks._kafka_batch import Batch, Handle, Place, Press
 from pakka.sinks._kafka_post import Post, Posted
+from pakka.sinks._numpy import text_of
 
 _BLOCK_BYTES, _BLOCK_ROWS = 8 << 20, 100_000
 """So much is packed at a time: enough for large batches, and two of it are in memory."""
@@ -65,20 +67,19 @@ class Outbox:
             self._bytes += part.nbytes
             self._rows += part.num_rows
             if self._bytes >= _BLOCK_BYTES or self._rows >= _BLOCK_ROWS:
-                self.push()
+                self._push()
 
     def send_one(self, topic: str, value: bytes, key: bytes, partition: int) -> None:
         """One record of the sink's own, behind all that was taken before."""
-        self.push()
+        self._push()
         self.touched.add(topic)
-        columns = {"key": [key], "value": [value]}
-        records = pa.record_batch({name: pa.array(column, pa.large_binary()) for name, column in columns.items()})
-        said = pa.array([partition], pa.int32())
-        self._post(records.append_column("partition", said), topic)
+        said = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([partition], np.int32))])
+        records = pa.RecordBatch.from_arrays([text_of(key), text_of(value), said], ["key", "value", "partition"])
+        self._post(records, topic)
 
     def settle(self) -> None:
         """Wait until the brokers have everything."""
-        self.push()
+        self._push()
         self._await()
 
     def drop(self) -> None:
@@ -87,8 +88,7 @@ class Outbox:
         with suppress(PakkaError, *DriverError):
             self._await(0.0)
 
-    def push(self) -> None:
-        """Let go of what was taken, however little it is."""
+    def _push(self) -> None:
         waiting, self._waiting, self._bytes, self._rows = self._waiting, [], 0, 0
         if waiting:
             (block,) = pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks().to_batches()

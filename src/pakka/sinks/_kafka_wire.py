@@ -48,17 +48,23 @@ class Wire:
         self.whose = whose
         self.address = address
         self._admin: Any = None
+        self._coordinators: dict[tuple[str, Any], int] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
         with self._lock:
             admin, self._admin = self._admin, None
+            self._coordinators.clear()
         if admin is not None:
             admin.close()
 
     def _coordinator(self, ident: str, kind: Any = CoordinatorType.TRANSACTION) -> int:
-        admin = self._open()
-        return int(admin._manager.run(admin._find_coordinator_id, ident, kind))
+        """Who it was the last time. One that is not any more says so, and then the line is made anew."""
+        found = self._coordinators.get((ident, kind))
+        if found is None:
+            admin = self._open()
+            found = self._coordinators[ident, kind] = int(admin._manager.run(admin._find_coordinator_id, ident, kind))
+        return found
 
     def _send(self, request: Any, node: int) -> Any:
         return self._send_all([(request, node)])[0]

@@ -104,6 +104,9 @@ class KafkaWriter:
         """With the id in hand, look at the ledger: whose the sink is, and whether this slot is visible already."""
         seat, timeout_ms = self._opening.wait()
         page = self.control.book.read()
+        if page.fence < self.slot.fence:
+            # The driver has raised it a moment ago, and the partition has not heard yet how that transaction ended.
+            page = self.control.book.read(is_settled=True)
         self._check_fence(page.fence)
         self._is_visible = page.epoch > self.slot.epoch or (page.epoch == self.slot.epoch and self._is_held(page))
         if self._is_visible:

@@ -1,8 +1,11 @@
 """Batches as brokers keep them, read back by a client that knows nothing of how they were made."""
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 from kafka.record import MemoryRecords
@@ -55,6 +58,7 @@ def read_back(batch, sequence=0):
     return [(r.key, r.value, list(r.headers), r.timestamp) for r in records]
 
 
+@settings(deadline=None)
 @given(rows=st.lists(record, min_size=1, max_size=60), bytes_max=st.integers(100, 3000), skip=st.integers(0, 3))
 def test_every_record_is_read_back_in_its_order_from_its_partition(rows, bytes_max, skip):
     # Where a record goes that has neither key nor partition is nobody's business.
@@ -95,6 +99,7 @@ def test_a_topic_that_no_record_names_is_not_asked_for():
     assert asked == ["there"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=50))
 def test_a_key_has_the_partition_of_a_java_producer(keys):
     counts = pa.array([7] * len(keys)).to_numpy()
@@ -129,3 +134,16 @@ def test_without_a_transactional_id_a_batch_is_of_no_transaction():
 
 def test_nothing_is_made_of_nothing():
     assert pressed(pa.record_batch({"key": pa.array([], BINARY), "value": pa.array([], BINARY)})) == []
+
+
+def test_pandas_is_not_needed():
+    """Its import would cost every worker half a second."""
+    code = (
+        "import sys, numpy as np, pyarrow as pa\n"
+        "from pakka.sinks._kafka_batch import Press\n"
+        "from pakka.sinks._numpy import text_of\n"
+        "records = pa.RecordBatch.from_arrays([text_of(b'k', b'l'), text_of(b'v', b'w')], ['key', 'value'])\n"
+        "assert len(list(Press(1000).batches(records, 't', lambda _: 1, 0))) == 1\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

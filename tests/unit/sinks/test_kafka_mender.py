@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pakka.errors import SinkError, UnavailableError
-from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_topic
+from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_produce, _kafka_topic
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_mender import Mender, Note
 from pakka.sinks._kafka_raw import Opened, Registry
@@ -85,13 +85,13 @@ def fail(driver: Driver, epoch: int, number: int) -> None:
 
     def broken():
         value = f'{{"id":{number}}}'.encode()
-        columns = {"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())}
-        # The first half is let go of, and the second is not.
-        yield pa.concat_batches([pa.record_batch(columns)] * 2)
+        yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())})
         raise SinkError("the spool is gone")
 
-    with pytest.raises(SinkError, match="the spool is gone"):
-        applier.apply(Token("refunds.out", driver.fence, epoch, 2, "", "entry"), broken())
+    with pytest.MonkeyPatch.context() as at_once:
+        at_once.setattr(_kafka_produce, "_BLOCK_ROWS", 1)
+        with pytest.raises(SinkError, match="the spool is gone"):
+            applier.apply(Token("refunds.out", driver.fence, epoch, 2, "", "entry"), broken())
 
 
 def committed(ruin: Ruin) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pakka.errors import PakkaError, UnavailableError
 from pakka.kafka_line import Address
@@ -48,6 +49,10 @@ def deliver(seat, topic, *batches):
 
 def commit(seat):
     assert seat.post.end(seat.handle, is_commit=True) is End.DONE
+    # Partitions hear of it a moment later.
+    give_up = time.monotonic() + 30
+    while seat.post.opened(seat.handle.producer_id, seat.sent):
+        assert time.monotonic() < give_up
 
 
 def read(topics, *names):
@@ -111,6 +116,7 @@ def test_every_record_arrives_once_as_it_is(kafka_topics, seat):
         *((n, n) for n in numbers[8:10_008]),
         (None, None),
     ]
+    assert len(found) == len(sent)
     assert found == sorted(sent, key=repr)
 
 
@@ -208,6 +214,32 @@ def test_a_batch_whose_answer_is_lost_is_sent_again_and_kept_once(kafka_topics, 
     deliver(seat, topic, *(batch(values[n : n + 100], values[n : n + 100]) for n in range(0, 1000, 100)))
     assert len(lost) == 4
     assert sorted(m.value() for m in read(kafka_topics, topic)) == sorted(values)
+
+
+def test_a_line_that_was_closed_while_a_batch_was_on_its_way_is_made_anew(kafka_topics, seat):
+    topic = kafka_topics.create("t")
+    outbox = seat.outbox(topic, set())
+    outbox.send(batch([b"k"], [b"v"]))
+    outbox._push()
+    seat.post.close()
+    outbox.settle()
+    commit(seat)
+    assert [m.value() for m in read(kafka_topics, topic)] == [b"v"]
+
+
+def test_partitions_that_are_added_are_used_after_a_while(kafka_topics, seat, monkeypatch):
+    topic = kafka_topics.create("t")
+    keys = [b"%d" % n for n in range(100)]
+    deliver(seat, topic, batch(keys, keys))
+    admin = AdminClient({"bootstrap.servers": kafka_topics.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    assert seat.post.partitions(topic) == 1
+    monkeypatch.setattr(_kafka_post, "_FRESH_S", 0.0)
+    give_up = time.monotonic() + 30
+    while seat.post.partitions(topic) < 3:
+        assert time.monotonic() < give_up
+    deliver(seat, topic, batch(keys, keys))
+    assert {m.partition() for m in read(kafka_topics, topic)} == {0, 1, 2}
 
 
 def test_headers_partitions_and_times_arrive(kafka_topics, seat):
