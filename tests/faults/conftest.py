@@ -1,7 +1,7 @@
 """Where a fault test stands: a site of its own, over both state stores.
 
-With a server `make test` runs one case of every twin and of every second other test, and others with every commit; `make certify-sql` and
-`make certify-kafka` run all, and so does whoever names a test or gives `-k`.
+`make test` runs half of the cases of every test, and with a server one case of every twin and of every second other test; others with every
+commit. `make certify` runs all, and so does whoever names a test or gives `-k`.
 """
 
 import os
@@ -33,15 +33,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if IS_WHOLE or config.option.keyword or any("::" in arg for arg in config.args):
         return
     tests: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    halved: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if {*THINNED} & {*item.path.parents} and item.get_closest_marker("every_case") is None:
-            tests[f"{item.path.parent.name}/{item.path.name}", getattr(item, "originalname", item.name)].append(item)
+        name = f"{item.path.parent.name}/{item.path.name}", getattr(item, "originalname", item.name)
+        if item.get_closest_marker("every_case") is not None:
+            continue
+        if {*THINNED} & {*item.path.parents}:
+            tests[name].append(item)
+        elif item.path.parent == Path(__file__).parent:
+            halved[name].append(item)
     # What proves that the others can fail is always asked.
     twins = [name for name in tests if name[0].endswith("/test_twins.py")]
     rest = sorted({*tests} - {*twins})
     drawn = twins + random.Random(SEED).sample(rest, (len(rest) + 1) // 2)
     kept = {id(random.Random(f"{SEED} {name}").choice(tests[name])) for name in drawn}
     left_out = {id(item) for cases in tests.values() for item in cases} - kept
+    for name, cases in halved.items():
+        left_out |= {id(item) for item in random.Random(f"{SEED} {name}").sample(cases, len(cases) // 2)}
     left_out |= {id(item) for item in items if item.get_closest_marker("certify_only")}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
     items[:] = [item for item in items if id(item) not in left_out]

@@ -15,7 +15,7 @@ from pakka.testing.crash import Drill
 from tests.faults.judge import STANDARD
 from tests.faults.workload import SCHEMAS
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.every_case]
 
 ROOT = Path(__file__).resolve().parents[2]
 WITH_SLIPS = ("slips", *STANDARD)
