@@ -63,6 +63,8 @@ _PASSING = {
     "driver came by",
     KafkaError._FENCED: "the transaction has ended meanwhile: it took longer than `transaction.timeout.ms` of `settings`, or another driver "
     "came by",
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER: "run again: a broker has lost records of this transaction, which is given up",
+    KafkaError.TRANSACTION_ABORTABLE: "run again: the brokers have given this transaction up",
     KafkaError.UNKNOWN_PRODUCER_ID: "run again: the brokers have forgotten this producer",
     KafkaError.INVALID_PRODUCER_ID_MAPPING: "run again: the brokers have forgotten this producer",
 }
@@ -70,8 +72,6 @@ FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE}
 )
 """Somebody else has asked for this transactional id, or the broker has ended the transaction as too old."""
-FORGOTTEN = frozenset({KafkaError.UNKNOWN_PRODUCER_ID, KafkaError.INVALID_PRODUCER_ID_MAPPING})
-"""The brokers do not know this producer any more: it has written nothing for days."""
 # Complaints of a connection that say more than the call that waited for it.
 _AT_THE_DOOR = (
     KafkaError._AUTHENTICATION,

@@ -38,8 +38,6 @@ ANSWER_S = 30.0
 DriverError: tuple[type[BaseException], ...] = (KafkaException, cast(type[BaseException], KafkaError))
 """For `except`: all that the library raises. It must name both, since the second is no `BaseException` to Python."""
 
-FATAL = KafkaError._FATAL
-"""A producer is lost. Of what, `fatal_of` tells."""
 PASSING = frozenset(
     {
         KafkaError.BROKER_NOT_AVAILABLE,
@@ -156,15 +154,9 @@ class Address:
         """Have the library read every setting, without a connection: an unknown name or a wrong value is `ConfigError`."""
         self._made(whose, Producer, {})
 
-    def producer(
-        self, whose: str, *, heed: Callable[[str], None] | None = None, **more: Any
-    ) -> tuple[Producer, Grievance]:
-        """`more`: settings with `_` for `.`; they go before the user's. `heed` is told the statistics."""
-
-        def make(settings: dict[str, Any], **beside: Any) -> Producer:
-            return Producer({**settings, "stats_cb": heed} if heed is not None else settings, **beside)
-
-        return self._client(whose, make, more)
+    def producer(self, whose: str, **more: Any) -> tuple[Producer, Grievance]:
+        """`more`: settings with `_` for `.`; they go before the user's."""
+        return self._client(whose, Producer, more)
 
     def consumer(self, whose: str, **more: Any) -> tuple[Consumer, Grievance]:
         """One that reads what is committed, commits nothing by itself, and tells where a partition ends."""
@@ -197,15 +189,6 @@ def error_of(error: BaseException | KafkaError) -> KafkaError:
         return error
     found = error.args[0] if error.args else None
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
-
-
-def fatal_of(producer: Producer) -> KafkaError:
-    """Why a producer can never be used again, which its calls do not tell once it was told."""
-    try:
-        producer.poll(0)
-    except DriverError as error:
-        return error_of(error)
-    return KafkaError(FATAL, "the producer cannot be used any more")
 
 
 @dataclass(frozen=True, slots=True)

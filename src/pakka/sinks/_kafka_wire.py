@@ -20,7 +20,7 @@ from pakka.sinks._kafka_transactions import CannotAskError, open_admin
 
 PATIENCE_S = ANSWER_S
 """How long a coordinator may load, move, or be at the end of another transaction."""
-_PAUSE_S = 0.01
+_PAUSE_S, _PAUSE_MOST_S = 0.01, 0.5
 _PASSING = (
     errors.CoordinatorLoadInProgressError,
     errors.CoordinatorNotAvailableError,
@@ -92,7 +92,7 @@ class Wire:
     def _patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Ask again while something moves. A connection that failed is made anew, and with it the knowledge of who is where."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        deadline = time.monotonic() + patience_s
+        deadline, pause_s = time.monotonic() + patience_s, _PAUSE_S
         while True:
             try:
                 return ask()
@@ -106,7 +106,8 @@ class Wire:
             if time.monotonic() > deadline:
                 told = told_error(self.whose, self.address, late)
                 raise UnavailableError(told.message, hint=told.hint)
-            time.sleep(_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, _PAUSE_MOST_S)
 
     def _denied(self, error: BaseException) -> PakkaError:
         told = _told(error)

@@ -15,7 +15,7 @@ from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, Unava
 from pakka.kafka_line import Cluster
 from pakka.model.id import Binding
 from pakka.model.outcome import Kind
-from pakka.sinks import _kafka_topic
+from pakka.sinks import _kafka_produce, _kafka_topic
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
@@ -329,7 +329,10 @@ class TestTransaction:
             applier.apply(Token("refunds.out", 1, 0, 1, "", "entry"), overtaken())
         assert read(sink.servers, sink.topic) == []
 
-    def test_a_transaction_that_takes_too_long_is_told_as_such_and_may_be_repeated(self, make_sink, tmp_path):
+    def test_a_transaction_that_takes_too_long_is_told_as_such_and_may_be_repeated(
+        self, make_sink, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(_kafka_produce, "_BLOCK_ROWS", 1)
         sink = make_sink(settings={"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
         driver = Driver(sink, tmp_path)
         batch = pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
