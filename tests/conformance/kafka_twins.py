@@ -11,6 +11,7 @@ from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_ledger import LedgerTopic, Page
 from pakka.sinks._kafka_prepared import PreparedCommitter
+from pakka.sinks._kafka_raw import End
 from pakka.sinks._kafka_slots import Found
 from pakka.sinks._two_phase import Share
 from pakka.sinks.kafka import KafkaSink
@@ -57,6 +58,14 @@ class Trusting(KafkaApplier):
         except UnknownOutcomeError:
             session.page = page
             self._session = session
+
+
+class Keeping(KafkaApplier):
+    """Goes on under a handle of which a request to end may still be on its way."""
+
+    def _end(self, session):
+        end = super()._end(session)
+        return End.DONE if end is End.REPEATED else end
 
 
 class _Hasty(LedgerTopic):

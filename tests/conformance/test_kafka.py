@@ -5,15 +5,17 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
+from pakka import points
 from pakka.errors import UnavailableError
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_ledger, _kafka_wire
 from pakka.sinks._kafka_applier import KafkaApplier
+from pakka.sinks._kafka_raw import Registry
 from pakka.testing import SinkContract
 from pakka.testing.contract import CASES, Broken, NotApplicable
 from pakka.testing.contract.trial import Trial, epoch_of
 from tests.conformance.kafka import DeafKafkaHarness, Ground, KafkaHarness
-from tests.conformance.kafka_twins import CAUGHT_BY, Hasty, harness_of
+from tests.conformance.kafka_twins import CAUGHT_BY, Hasty, Keeping, harness_of
 from tests.fixtures.kafka import need_kafka, relayed_kafka
 
 pytestmark = pytest.mark.kafka
@@ -100,6 +102,40 @@ def _run(case, harness):
         CASES[case].run(harness)
     except NotApplicable as error:
         raise AssertionError(f"{case} was not put to the test: {error}") from error
+
+
+@pytest.mark.usefixtures("ground")
+@pytest.mark.parametrize("applier", [KafkaApplier, Keeping], ids=["honest", "keeping"])
+def test_an_end_that_comes_late_ends_nothing_that_has_followed(applier, tmp_path):
+    """A request to end that was cut off is sent again, and answered; the first one is still on its way, and arrives in the next epoch."""
+    with Trial(harness_of(applier)(tmp_path)) as trial:
+        driver, sink = trial.driver(1), trial.harness.sink()
+        records, batches = driver.prepare(0)
+        with trial.harness.cut(is_done=True) as cut:
+            driver.must_commit(0, records, "a commit that is asked for twice", Kind.COMMITTED)
+        assert cut.is_struck
+        with closing(Registry("late", sink.address)) as late:
+            first = late.described(sink.transactional_id(driver.committer.applier.binding)).handle
+            records, rows = driver.prepare(1)
+
+            def arrive(point, _):
+                if point == "commit.kafka.sent":
+                    late.end(first, is_commit=True)
+                    # What was ended without a page of the ledger shows when the epoch has to be sent again.
+                    raise UnavailableError("the test has had enough")
+
+            points.arm(arrive)
+            try:
+                assert driver.commit(1, records).kind is Kind.RETRY
+            finally:
+                points.arm(None)
+        outcome = driver.commit(1, records)
+        assert outcome.is_final, outcome
+        if applier is KafkaApplier:
+            trial.expect(*batches, *rows, when="after an end came late")
+        else:
+            with pytest.raises(Broken, match="12 doubled"):
+                trial.expect(*batches, *rows, when="after an end came late")
 
 
 @pytest.mark.usefixtures("impatient")

@@ -42,6 +42,8 @@ from pakka.sinks.spooled import Applier, Token
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
+ABORT_S = 10.0
+"""For an abort: what it does not do in this time, the next one who asks for the id does."""
 
 
 @dataclass
@@ -113,8 +115,10 @@ class KafkaApplier(Applier):
 
         def fill(outbox: Outbox) -> None:
             reach("commit.kafka.begun", token.epoch)
-            for batch in batches:
+            for number, batch in enumerate(batches):
                 outbox.send(batch)
+                if number == 0:
+                    reach("commit.kafka.sending", token.epoch)
             outbox.settle()
             reach("commit.kafka.sent", token.epoch)
             self._enter(outbox, page)
@@ -183,10 +187,15 @@ class KafkaApplier(Applier):
                 self._abort(session)
         # Until the answer is here it is not known what the ledger says, whatever ends this call.
         self._session = None
-        if self._end(session) is End.GONE:
+        end = self._end(session)
+        if not end.is_done:
             raise UnknownOutcomeError(
                 f"{self.binding}: {self.address}: the transaction of `{self.id}` has ended before, or somebody else has asked for the id"
             )
+        if end is End.REPEATED:
+            # What is still on its way must not end the next transaction: that one gets another handle.
+            self._drop()
+            return
         session.page = page
         self._session = session
         self._look = Look(self.mender, self._touched)
@@ -255,7 +264,7 @@ class KafkaApplier(Applier):
         """
         self._drop()
         with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
-            self.post.end(session.seat.handle, is_commit=False)
+            self.post.end(session.seat.handle, is_commit=False, patience_s=ABORT_S)
 
     def _drop(self) -> None:
         self._session = None

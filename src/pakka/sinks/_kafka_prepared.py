@@ -40,7 +40,7 @@ from pakka.model.prepared import Prepared, add_checksums
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
-from pakka.sinks._kafka_raw import PROTOCOL, End, Registry
+from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._spool import SpoolReader, spool_errors, staging_of
 from pakka.sinks._two_phase import Share
@@ -191,7 +191,7 @@ class PreparedCommitter:
             return ALREADY_COMMITTED
         reach("commit.apply", epoch.number)
         handle = handle_of(record)
-        if handle is not None and self.registry.end(handle, is_commit=True) is End.DONE:
+        if handle is not None and self.registry.end(handle, is_commit=True).is_done:
             reach("commit.applied", epoch.number)
             known.shares[slot.number] = _entered(record).share
             self._empty(record)

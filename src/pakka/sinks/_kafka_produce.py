@@ -85,6 +85,7 @@ class Outbox:
     def drop(self) -> None:
         """Send nothing more, and wait for what is on its way: it must not arrive when the transaction has ended."""
         self._waiting.clear()
+        # Whatever is said of it, the transaction is aborted.
         with suppress(PakkaError, *DriverError):
             self._await(0.0)
 

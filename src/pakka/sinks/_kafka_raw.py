@@ -50,8 +50,14 @@ class End(Enum):
 
     DONE = "done"
     """It is decided, durably. Readers hear of it a moment later."""
+    REPEATED = "repeated"
+    """The same, after a request that was not answered. It may still be on its way, and would end whatever follows under this handle."""
     GONE = "gone"
     """It has ended before, or its producer is shut out. Only the ledger can tell how it ended."""
+
+    @property
+    def is_done(self) -> bool:
+        return self is not End.GONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,8 @@ class Marker:
 class Registry(Wire):
     """What coordinators and partitions know of transactions. Several threads may ask at once."""
 
-    def end(self, handle: Handle, *, is_commit: bool) -> End:
-        """Commit or abort. It may be repeated freely. `UnknownOutcomeError`: asked, and no answer."""
+    def end(self, handle: Handle, *, is_commit: bool, patience_s: float | None = None) -> End:
+        """Commit or abort. It may be repeated freely, unless more has followed. `UnknownOutcomeError`: asked, and no answer."""
         request = _end_request(handle, is_commit)
         is_unanswered = False
 
@@ -110,10 +116,11 @@ class Registry(Wire):
             answer = self._send(request, node)
             # What an earlier one has done that was never answered, this answer does not tell.
             is_unanswered = was_unanswered
-            return _ended(answer.error_code, handle)
+            end = _ended(answer.error_code, handle)
+            return End.REPEATED if end is End.DONE and is_unanswered else end
 
         try:
-            return self._patiently(ask)
+            return self._patiently(ask, patience_s)
         except PakkaError as error:
             if not is_unanswered:
                 raise

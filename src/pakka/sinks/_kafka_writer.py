@@ -23,6 +23,7 @@ from pakka.kafka_line import DriverError
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
+from pakka.sinks._kafka_applier import ABORT_S
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import PARTITION, Page
 from pakka.sinks._kafka_post import Post
@@ -174,7 +175,7 @@ class KafkaWriter:
         if handle is not None:
             # What this does not do, the driver does, or the brokers when it expires: nobody can commit it any more.
             with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
-                self.post.end(handle, is_commit=False)
+                self.post.end(handle, is_commit=False, patience_s=ABORT_S)
         self._close()
 
     def _close(self) -> None:

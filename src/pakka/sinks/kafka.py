@@ -211,7 +211,9 @@ class KafkaSink(SpooledSink):
         settings = self.address.settings
         said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
         press = Press(self._batch_bytes(post.whose), self.codec)
-        return Seat(post, post.take(transactional_id, timeout_ms), press, min(timeout_ms, int(said)) / 1000)
+        # By 0 librdkafka means for ever.
+        patience_ms = min(timeout_ms, int(said) or timeout_ms)
+        return Seat(post, post.take(transactional_id, timeout_ms), press, patience_ms / 1000)
 
     @property
     def codec(self) -> str:

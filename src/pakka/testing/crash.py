@@ -41,6 +41,7 @@ POINTS: dict[str, str] = {
     "commit.publish": "driver: a file sink's epoch is complete, and not yet renamed into sight",
     "commit.published": "driver: a file sink's epoch is in sight, and its name is not yet synced",
     "commit.kafka.begun": "driver: Kafka's transaction is open, and empty",
+    "commit.kafka.sending": "driver: some of an epoch's records are sent to Kafka, and not all, in an open transaction",
     "commit.kafka.sent": "driver: an epoch's records are in Kafka, in an open transaction, and the ledger's is not",
     "commit.kafka.replayed": "driver: a Kafka slot that had expired is sent again, in an open transaction",
     "commit.apply": "driver: a sink's transaction has the rows, and is not committed",

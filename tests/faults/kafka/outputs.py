@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pakka.contract.sink import Sink
+from pakka.sinks import _kafka_produce
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
 from tests.conformance.kafka_twins import Apart, Blind, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
@@ -23,7 +24,7 @@ LAYOUTS: dict[str, Layout] = {
 """By layout and sink, the options of the sink."""
 _OF_SQL = {"task.sql.loaded", "task.sql.prepared"}
 _OF_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.slot"}
-_OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sent", "commit.kafka.offsets"}
+_OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sending", "commit.kafka.sent", "commit.kafka.offsets"}
 EXPIRED = "commit.kafka.replayed"
 """Reached only when a slot has expired, and so by tests of its own."""
 
@@ -82,7 +83,8 @@ class KafkaOutlet(Outlet):
 
 
 def of_site(site: Path) -> dict[str, Sink]:
-    """What a spec names."""
+    """What a spec names. The epochs of these tests are small, and are sent in several blocks all the same."""
+    _kafka_produce._BLOCK_ROWS = 10
     outlet = KafkaOutlet.read(site)
     return {
         name: outlet.sink(name) if options else ParquetSink(str(site / "out" / "dead"))

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
 MIDDLE = 1
 SHORT = {"transaction.timeout.ms": 1500}
-INSIDE = ["commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
+INSIDE = ["commit.kafka.sending", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 
 
 def outlast_expiry(site, point):

@@ -55,7 +55,7 @@ def test_an_end_without_an_answer_and_a_broker_out_of_reach_is_unknown_and_settl
 @pytest.mark.certify_only
 @one_store
 @pytest.mark.parametrize(
-    "point", ["commit.kafka.begun", "commit.kafka.sent", "commit.kafka.offsets", "commit.kafka.ending"]
+    "point", ["commit.kafka.begun", "commit.kafka.sending", "commit.kafka.offsets", "commit.kafka.ending"]
 )
 def test_every_line_cut_at_once_ends_with_each_record_once(make_mortal_site, proxy, state, point):
     site = make_mortal_site(state)
@@ -68,7 +68,7 @@ def test_every_line_cut_at_once_ends_with_each_record_once(make_mortal_site, pro
 
 @pytest.mark.certify_only
 @one_store
-@pytest.mark.parametrize("point", ["commit.kafka.sent", "commit.kafka.ending"])
+@pytest.mark.parametrize("point", ["commit.kafka.sending", "commit.kafka.ending"])
 def test_a_line_that_goes_silent_is_given_up_and_settled_by_the_next_run(make_mortal_site, proxy, state, point):
     site = make_mortal_site(state, settings={"transaction.timeout.ms": 4000}, setup=IMPATIENT, tries=2)
     child = site.freeze(Drill(point, epoch=MIDDLE))

@@ -13,7 +13,8 @@ from tests.faults.watched import DONE, FAILED, UNKNOWN
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
 MIDDLE = 1
-INSIDE = ["commit.kafka.begun", "commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
+INSIDE = ["commit.kafka.begun", "commit.kafka.sending", "commit.kafka.sent", "commit.apply"]
+INSIDE += ["commit.kafka.offsets", "commit.kafka.ending"]
 AROUND = ["begin", "task.batch", "prepared", "decide.before", "decide.after", "commit.applied", "commit.after"]
 OF_SLOTS = [
     "task.kafka.begun",
@@ -42,7 +43,7 @@ def keep_to_the_rules(site, child):
 
 @pytest.mark.every_case
 @one_store
-@pytest.mark.parametrize("point", ["commit.kafka.sent", "commit.kafka.ending", "commit.applied"])
+@pytest.mark.parametrize("point", ["commit.kafka.sending", "commit.kafka.ending", "commit.applied"])
 def test_a_broker_killed_in_a_commit_and_back_at_once_ends_with_each_record_once(
     mortal, make_mortal_site, state, point
 ):
@@ -114,7 +115,7 @@ def test_a_broker_killed_while_a_driver_recovers_ends_with_each_record_once(mort
 
 @pytest.mark.certify_only
 @one_store
-@pytest.mark.parametrize("point", ["commit.kafka.sent", "commit.kafka.ending"])
+@pytest.mark.parametrize("point", ["commit.kafka.sending", "commit.kafka.ending"])
 def test_a_broker_that_freezes_is_given_up(mortal, make_mortal_site, state, point):
     """It is there, and takes connections, and says nothing."""
     site = make_mortal_site(state, settings=QUICK, setup=IMPATIENT, tries=2)

@@ -11,7 +11,7 @@ from tests.faults.watched import FENCED
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
 MIDDLE = 1
-INSIDE = ["commit.kafka.begun", "commit.kafka.sent", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
+INSIDE = ["commit.kafka.begun", "commit.kafka.sending", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 FREEZING = ["task.batch", "prepared", "decide.before", "decide.after", *INSIDE, "commit.applied", "commit.after"]
 OF_SLOTS = [
     "task.kafka.begun",
@@ -23,7 +23,7 @@ OF_SLOTS = [
     "commit.slot",
 ]
 OF_SLOTS += ["commit.apply", "commit.applied", "commit.kafka.ending", "commit.after"]
-MUST = ["commit.kafka.sent", "commit.kafka.ending"]
+MUST = ["commit.kafka.sending", "commit.kafka.ending"]
 
 
 def wake_and_expect_fenced(zombie):
@@ -113,7 +113,7 @@ def test_a_driver_that_wakes_before_the_next_one_has_the_id_may_end_its_epoch_an
 @one_store
 def test_three_drivers_frozen_one_after_another_wake_together_and_write_nothing(make_kafka_site, state):
     site = make_kafka_site(state)
-    zombies = [site.freeze(Drill("commit.kafka.sent", epoch=MIDDLE)) for _ in range(3)]
+    zombies = [site.freeze(Drill("commit.kafka.sending", epoch=MIDDLE)) for _ in range(3)]
     site.finish()
     before = site.snapshot()
     for zombie in zombies:

@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pakka.kafka_line import Address
 from pakka.sinks import _kafka_post, _kafka_produce, _kafka_wire
 from pakka.sinks._kafka_batch import CODECS, SEQUENCES, Press
 from pakka.sinks._kafka_post import Post
-from pakka.sinks._kafka_produce import Seat
+from pakka.sinks._kafka_produce import Outbox, Seat
 from pakka.sinks._kafka_raw import End
 from pakka.sinks._kafka_record import HEADERS, TOPICS
 
@@ -216,15 +217,64 @@ def test_a_batch_whose_answer_is_lost_is_sent_again_and_kept_once(kafka_topics, 
     assert sorted(m.value() for m in read(kafka_topics, topic)) == sorted(values)
 
 
-def test_a_line_that_was_closed_while_a_batch_was_on_its_way_is_made_anew(kafka_topics, seat):
+class Deaf(Outbox):
+    """Takes silence for an answer."""
+
+    def _await(self, patience_s=None):
+        with suppress(UnavailableError):
+            super()._await(0.0)
+
+
+class Renumbering(Outbox):
+    """Sends what had no answer again under new numbers, as what was never sent."""
+
+    def _post(self, records, topic):
+        self._sent = records, topic
+        super()._post(records, topic)
+
+    def _await(self, patience_s=None):
+        try:
+            super()._await(0.0)
+        except UnavailableError:
+            super()._post(*self._sent)
+            super()._await()
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(Outbox, [b"v"]), (Renumbering, [b"v", b"v"])])
+def test_what_arrived_on_a_line_that_was_cut_before_the_answer_is_kept_once(kafka_topics, seat, kind, wanted):
     topic = kafka_topics.create("t")
-    outbox = seat.outbox(topic, set())
+    outbox = kind(seat, topic, set())
     outbox.send(batch([b"k"], [b"v"]))
     outbox._push()
+    give_up = time.monotonic() + 30
+    while not seat.post.opened(seat.handle.producer_id, [(topic, 0)]):
+        assert time.monotonic() < give_up
     seat.post.close()
     outbox.settle()
     commit(seat)
-    assert [m.value() for m in read(kafka_topics, topic)] == [b"v"]
+    assert [m.value() for m in read(kafka_topics, topic)] == wanted
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(Outbox, [b"v"]), (Deaf, [])])
+def test_what_a_killed_broker_never_got_is_sent_to_it_when_it_is_back(kafka_topics, kafka_server, seat, kind, wanted):
+    topic, other = kafka_topics.create("t"), kafka_topics.create("other")
+    outbox = kind(seat, topic, set())
+    # The transaction is begun, and the broker has been heard of.
+    outbox.send_one(other, b"v", b"k", 0)
+    outbox.settle()
+    seat.post.partitions(topic)
+    seat.post.begin_in(seat.handle, [(topic, 0)])
+    outbox._begun.add((topic, 0))
+    kafka_server.kill()
+    outbox.send(batch([b"k"], [b"v"]))
+    with ThreadPoolExecutor() as pool:
+        settled = pool.submit(outbox.settle)
+        time.sleep(1)
+        # Here, and not in the thread: a server ends with the thread that has started it.
+        kafka_server.restart()
+        settled.result()
+    commit(seat)
+    assert [m.value() for m in read(kafka_topics, topic)] == wanted
 
 
 def test_partitions_that_are_added_are_used_after_a_while(kafka_topics, seat, monkeypatch):
