@@ -19,7 +19,13 @@ _ARCHIVE = Path(sys.prefix) / "share" / "spark" / "classes.jsa"
 _FAST = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:SharedArchiveFile={_ARCHIVE}"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _FAST if _ARCHIVE.exists() else _FAST.rpartition(" ")[0])
 
-pytest_plugins = ["tests.fixtures.turns", "tests.fixtures.postgres", "tests.fixtures.mysql", "tests.fixtures.kafka"]
+pytest_plugins = [
+    "tests.fixtures.forked",
+    "tests.fixtures.turns",
+    "tests.fixtures.postgres",
+    "tests.fixtures.mysql",
+    "tests.fixtures.kafka",
+]
 
 _LONG = (
     "tests/faults/spark/",

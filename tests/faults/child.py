@@ -23,23 +23,6 @@ PATIENCE_S = 120.0
 KILLED = -signal.SIGKILL
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    # The last ones come in by the way: pyarrow looks for pandas, and a child imports what its parent was started as.
-    [
-        "tests.faults.driver",
-        "tests.faults.outputs",
-        "tests.faults.reader",
-        "tests.faults.sql.reader",
-        "tests.faults.kafka.reader",
-        "pakka.sinks.kafka",
-        "pakka.sinks.mysql",
-        "pakka.sinks.postgres",
-        "pakka.state.postgres",
-        "pyarrow.pandas_compat",
-        "pandas",
-        "pytest",
-    ]
-)
 
 
 class Child:

@@ -1,4 +1,4 @@
-"""What other processes do to a store. They are started afresh, not forked: a driver shares nothing with another."""
+"""What other processes do to a store. They are forked by a server, not by the tests: a driver shares nothing with another."""
 
 import multiprocessing
 import threading
@@ -18,7 +18,7 @@ START_S = 60
 @contextmanager
 def child(work: Callable[..., None], *args: Any) -> Iterator[tuple[BaseProcess, Connection]]:
     """Run `work(line, *args)` in a process of its own; gone at the end, whatever happened."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     here, there = context.Pipe()
     process = context.Process(target=work, args=(there, *args), daemon=True)
     process.start()
