@@ -39,6 +39,13 @@ setup-model: setup ## fetch TLC, which checks the protocol's specification
 setup-archive: setup setup-kafka ## archive the classes of Spark and Kafka, so that the JVMs of the tests start fast
 	@$(PY) -m tools.archive
 
+.PHONY: setup-all setup-servers
+setup-all: setup-servers setup-model setup-archive
+setup-servers:
+	@# One after the other: apt-get lets nobody in beside itself.
+	@tools/postgres.sh
+	@tools/mariadb.sh
+
 .PHONY: demo
 demo: setup ## run the refunds demo: crash it, restart it, prove the result
 	@$(PY) examples/refunds/demo.py $(ARGS)
@@ -52,7 +59,8 @@ kafka: setup-kafka ## run a Kafka broker to try things on, until Ctrl-C; ARGS="-
 	@$(PY) tools/kafka/broker.py $(ARGS)
 
 .PHONY: test
-test: setup setup-postgres setup-mariadb setup-kafka setup-model setup-archive check ## run the checks and every test
+test: setup ## run the checks and every test
+	@$(MAKE) --no-print-directory -j 4 setup-all check
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
@@ -68,7 +76,7 @@ format: setup ## rewrite the code as the checks want it
 	$(BIN)/ruff check --fix .
 
 .PHONY: certify
-certify: setup setup-postgres setup-mariadb setup-kafka setup-model setup-archive ## run every case of every test, also those of which `make test` takes a sample
+certify: setup setup-all ## run every case of every test, also those of which `make test` takes a sample
 	PAKKA_CERTIFY=1 $(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: certify-sql
