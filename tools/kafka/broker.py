@@ -49,10 +49,8 @@ SETTINGS = {
     # Expired transactions are looked for every second and not every ten.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     # After kill -9 a broker may come back only when its old session has run out.
-    "broker.session.timeout.ms": "2500",
-    # A broker that has nothing to do takes half the processor time: the tests have several at once.
-    "broker.heartbeat.interval.ms": "800",
-    "metadata.max.idle.interval.ms": "5000",
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "2000",
     # 128 MB otherwise, of a heap that is not much larger.
     "log.cleaner.dedupe.buffer.size": str(8 << 20),
 }
