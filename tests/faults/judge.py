@@ -75,7 +75,7 @@ EXPECTED = re.compile(
     r"out/(refunds|dead)(/pakka_epoch=\d+(/part-[^/]+\.parquet|/_pakka\.manifest)?)?"
     rf"|out/\.(refunds|dead)\.pakka{_STAGING}"
     r"|out/(audit|slips)\.db(-wal|-shm)?"
-    rf"|spool/refunds\.(audit|refunds|balances){_STAGING}"
+    rf"|spool/refunds\.(audit|refunds|balances|dead_letters){_STAGING}"
 )
 
 

@@ -9,6 +9,7 @@ from pakka import registry
 from pakka.cli import main
 
 registry.SINKS["slips"] = "tests.faults.slips:SlipSink"
+registry.SINKS["unrecorded"] = "tests.faults.spark.loop:UnrecordedSink"
 
 if __name__ == "__main__":
     main()
