@@ -19,6 +19,7 @@ committed, and what is not never will be.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -37,13 +38,17 @@ from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
 from pakka.sinks._kafka_mender import Look, Mender
 from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
-from pakka.sinks._kafka_raw import End
+from pakka.sinks._kafka_raw import End, Registry
 from pakka.sinks.spooled import Applier, Token
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 ABORT_S = 10.0
 """For an abort: what it does not do in this time, the next one who asks for the id does."""
+CLOSE_S = 10.0
+"""For the answer to the last look, at the end of a run."""
+
+_log = logging.getLogger("pakka.kafka")
 
 
 @dataclass
@@ -76,20 +81,20 @@ class KafkaApplier(Applier):
         self._touched: set[str] = set()
         """Of the last transaction, however it ended."""
         self._look: Look | None = None
-        """At what the last transaction of this session has left; None: it was seen closed when the session began."""
+        """At what the last transaction has left; None: it was aborted, or was seen closed when the session began."""
         self._cluster_id = ""
         self.post = Post(binding, self.address)
 
     @cached_property
     def mender(self) -> Mender:
-        return Mender(self.binding, self.address, self.id, self.book)
+        return self.sink.open_mender(Registry(self.binding, self.address), self.id, self.book)
 
     def ledger(self) -> tuple[int, str]:
         session = self._session
         if session is None and self._fence is not None:
             # A producer was lost, and with it perhaps an answer: only who has the id knows what became of its transaction.
             session = self._settle(self._fence)
-        page = session.page if session is not None else self.book.read()
+        page = session.page if session is not None else self.seen()
         if not page.is_whole and not self.knows_parts:
             raise SinkError(
                 f"{self.binding}: {self.address}: epoch {page.epoch} is visible in part: it was begun by `way: prepared`, and this run's "
@@ -97,6 +102,13 @@ class KafkaApplier(Applier):
                 hint="run once with `way: prepared`, which finishes it; then change the way",
             )
         return page.fence, page.entry
+
+    def seen(self) -> Page:
+        """The ledger as it is known without the id. What is committed counts, also where no reader gets to it: to take it for missing would
+        be to take the sink for an older copy of itself.
+        """
+        raw = self.mender.hidden()
+        return self.book.read() if raw is None else self.book.page(raw)
 
     def raise_fence(self, fence: int) -> None:
         self.book.make()
@@ -134,10 +146,32 @@ class KafkaApplier(Applier):
         return [self.sink.topic] if self.sink.topic else []
 
     def close(self) -> None:
+        self._see_off()
         self._drop()
         self.post.close()
-        self.mender.close()
+        self.mender.registry.close()
         self.book.close()
+
+    def _see_off(self) -> None:
+        """No transaction of this driver follows the last one, so it is looked after here. What this does not do, the next driver does."""
+        look, self._look = self._look, None
+        is_closed = look is None or look.wait(CLOSE_S)
+        trouble = "the brokers did not answer"
+        if is_closed is False:
+            try:
+                timeout_ms = self.sink.transaction_ms(self.book.cluster)
+                self.mender.settle(self._known(self.seen()), timeout_ms, leaves_open=True)
+                return
+            except PakkaError as error:
+                trouble = error.message
+        if not is_closed:
+            _log.warning(
+                "%s: whether the last transaction of `%s` is visible in all of its partitions was not seen: %s; the next run sees to it, and "
+                "until then readers may wait for it",
+                self.binding,
+                self.id,
+                trouble,
+            )
 
     def _ready(self, fence: int) -> _Session | None:
         """Have the id, and nothing open that an end of the next transaction could take with it. None: a newer fence is there."""
@@ -152,21 +186,27 @@ class KafkaApplier(Applier):
             return None
         self._fence = fence
         timeout_ms = self.sink.transaction_ms(self.book.cluster)
-        known = {*page.topics, *self._topics, *self._touched, *self._targets()}
-        topics = self.mender.settle(known, timeout_ms, is_wide=not self.sink.topic)
-        seat = self.sink.open_seat(self.post, self.id, timeout_ms)
-        if not self.mender.is_closed(topics, is_mended=True):
-            raise UnavailableError(
-                f"{self.binding}: {self.address}: somebody else has asked for transactional id `{self.id}` in the same moment, and what "
-                "was open is not ended; nothing was changed",
-                hint="run again",
-            )
+        seat = self.mender.seize(
+            self._known(page),
+            timeout_ms,
+            lambda: self.sink.open_seat(self.post, self.id, timeout_ms),
+            is_wide=not self.sink.topic,
+        )
         page = self.book.read(is_settled=True)
         if page.fence > fence:
             return None
         self._topics |= {*page.topics, *self._touched}
         self._session = _Session(seat, timeout_ms / 1000, page)
         return self._session
+
+    def _known(self, page: Page) -> set[str]:
+        """Every topic in which something of this id may be open."""
+        topics = {self.book.name, *page.topics, *self._topics, *self._touched, *self._targets()}
+        if self.mender.held([self.book.name]):
+            # The newest page may be one that no reader gets to.
+            raw = self.book.written(self.book.key)
+            topics |= set(self.book.page(raw).topics) if raw is not None else set()
+        return topics
 
     def _transact(self, session: _Session, page: Page, fill: Callable[[Outbox], None]) -> None:
         """One transaction: all that `fill` sends, which makes `page` the newest of the ledger."""
@@ -195,9 +235,9 @@ class KafkaApplier(Applier):
         if end is End.REPEATED:
             # What is still on its way must not end the next transaction: that one gets another handle.
             self._drop()
-            return
-        session.page = page
-        self._session = session
+        else:
+            session.page = page
+            self._session = session
         self._look = Look(self.mender, self._touched)
 
     def _end(self, session: _Session) -> End:

@@ -159,7 +159,10 @@ class LedgerTopic:
         Without it the read ends where a reader can get: a transaction that is open may still be about to change the ledger.
         """
         raw = self._look(self.key, is_settled=is_settled)
-        return Page() if raw is None else Page.from_bytes(self.whose, self.name, raw)
+        return Page() if raw is None else self.page(raw)
+
+    def page(self, raw: bytes) -> Page:
+        return Page.from_bytes(self.whose, self.name, raw)
 
     def written(self, key: bytes) -> bytes | None:
         """The newest record of a key, whatever became of its transaction."""

@@ -25,15 +25,15 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
-from pakka.kafka_line import Address
 from pakka.sinks._kafka_batch import Place
-from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
+from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks._kafka_wire import DeniedError
 
@@ -46,6 +46,8 @@ _USUAL_S = 0.05
 _PAUSE_S = 0.005
 _LAST_EPOCH = 32_766
 """After this one an id has another producer, which cannot end what the one before has left open."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger("pakka.kafka")
 
@@ -78,14 +80,16 @@ class Note:
 
 
 class Mender:
-    """For one transactional id and its ledger. Held by whoever writes under that id, and asked before each transaction."""
+    """For one transactional id; notes are kept in the ledger of its sink. Held by whoever writes under that id, and asked before each
+    transaction.
+    """
 
-    def __init__(self, whose: object, address: Address, ident: str, book: LedgerTopic) -> None:
-        self.whose = whose
-        self.address = address
+    def __init__(self, registry: Registry, ident: str, book: LedgerTopic) -> None:
+        self.registry = registry
+        self.whose = registry.whose
+        self.address = registry.address
         self.id = ident
         self.book = book
-        self.registry = Registry(whose, address)
         self._is_warned = False
 
     def is_closed(self, topics: Iterable[str], *, is_mended: bool = False) -> bool:
@@ -93,9 +97,9 @@ class Mender:
 
         `is_mended`: where it is not told whose transactions are open, they were seen to just now.
         """
-        wanted = {*topics, self.book.name}
+        wanted = frozenset(topics)
         deadline = time.monotonic() + _MARKERS_S
-        while held := self._held(wanted):
+        while held := self.held(wanted):
             try:
                 found = self.registry.described(self.id)
                 opened = self.registry.opened(found.producer_id, held) if found is not None else {}
@@ -109,21 +113,20 @@ class Mender:
             time.sleep(_PAUSE_S)
         return True
 
-    def settle(self, topics: Iterable[str], timeout_ms: int, *, is_wide: bool = False) -> frozenset[str]:
+    def settle(
+        self, topics: Iterable[str], timeout_ms: int, *, is_wide: bool = False, leaves_open: bool = False
+    ) -> frozenset[str]:
         """Before the id is asked for: end what is open under it, and what hangs. Returns all topics that were looked at.
 
         `is_wide`: rows name their topics, so a transaction that is open may be in more than these.
+        `leaves_open`: what is open is somebody's who has seen all closed, and stays so.
         """
-        wanted = {*topics, self.book.name}
-        if (self.book.name, PARTITION) in self._held([self.book.name]):
-            # The newest page may be one that no reader gets to.
-            raw = self.book.written(self.book.key)
-            wanted |= set(Page.from_bytes(self.whose, self.book.name, raw).topics) if raw is not None else set()
+        wanted = set(topics)
         mended: set[Place] = set()
         deadline = time.monotonic() + _SETTLE_S
-        while (held := self._held(wanted)) or is_wide:
+        while (held := self.held(wanted)) or is_wide:
             try:
-                if self._is_settled(held, wanted, mended, timeout_ms):
+                if self._is_settled(held, wanted, mended, timeout_ms, leaves_open):
                     break
             except DeniedError as error:
                 self._warn(held, error.message)
@@ -133,19 +136,57 @@ class Mender:
                 if held:
                     raise
                 break
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"{self.whose}: {self.address}: the last transaction of `{self.id}` is not ended after {_SETTLE_S:.0f} s, in "
-                    f"{_named(held)}; nothing was changed",
-                    hint="see that all partitions of its topics have a leader, then run again",
-                )
-            time.sleep(_PAUSE_S)
+            self._expect_progress(deadline, held)
         return frozenset(wanted)
 
-    def close(self) -> None:
-        self.registry.close()
+    def seize(self, topics: Iterable[str], timeout_ms: int, ask: Callable[[], T], *, is_wide: bool = False) -> T:
+        """Ask for the id when nothing is open under it, and see that nothing is."""
+        seen = self.settle(topics, timeout_ms, is_wide=is_wide)
+        asked = ask()
+        if not self.is_closed(seen, is_mended=True):
+            raise UnavailableError(
+                f"{self.whose}: {self.address}: somebody else has asked for transactional id `{self.id}` in the same moment, and what "
+                "was open is not ended; nothing was changed",
+                hint="run again",
+            )
+        return asked
 
-    def _is_settled(self, held: Mapping[Place, int], wanted: set[str], mended: set[Place], timeout_ms: int) -> bool:
+    def hidden(self) -> bytes | None:
+        """The newest record of the ledger, if it is committed and no reader gets to it, since its partition was not told yet, or never.
+        Changes nothing.
+        """
+        deadline = time.monotonic() + _SETTLE_S
+        while held := self.held([self.book.name]):
+            found = self.registry.described(self.id)
+            if found is None:
+                return None
+            if not found.is_being_ended:
+                opened = self.registry.opened(found.producer_id, held)
+                hanging = {place: each for place, each in opened.items() if each is not None}
+                raw = self.book.written(self.book.key) if self._is_commit(found, hanging) else None
+                if self.registry.described(self.id) == found:
+                    return raw
+            self._expect_progress(deadline, held)
+        return None
+
+    def held(self, topics: Collection[str]) -> dict[Place, int]:
+        """Where readers wait for anybody."""
+        cluster = self.book.cluster
+        with told(self.whose, self.address, cluster.grievance):
+            return cluster.held(topics)
+
+    def _expect_progress(self, deadline: float, held: Collection[Place]) -> None:
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"{self.whose}: {self.address}: the last transaction of `{self.id}` is not ended after {_SETTLE_S:.0f} s, in "
+                f"{_named(held)}; nothing was changed",
+                hint="see that all partitions of its topics have a leader, then run again",
+            )
+        time.sleep(_PAUSE_S)
+
+    def _is_settled(
+        self, held: Mapping[Place, int], wanted: set[str], mended: set[Place], timeout_ms: int, leaves_open: bool
+    ) -> bool:
         """One step of the way. True: nothing of this id is open. False: look again."""
         found = self.registry.described(self.id)
         if found is None:
@@ -161,6 +202,8 @@ class Mender:
             # Its driver goes on, or somebody else has the id now: what was found open may be of another transaction.
             return False
         if found.is_open and not _is_begun(found, hanging):
+            if leaves_open:
+                return True
             # Its driver had seen all closed before it sent anything, so only what it sent goes.
             self.registry.cut_off(self.id, timeout_ms)
             return False
@@ -199,6 +242,16 @@ class Mender:
                 how,
             )
 
+    def _is_commit(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
+        """Whether what is open in these places is committed."""
+        note = self._noted(found.producer_id, hanging)
+        if note is not None or not hanging or found.is_open:
+            return note is not None and note.is_commit
+        is_commit = _outcome(found, hanging)
+        if is_commit is None:
+            raise self._lost(found, hanging, is_commit)
+        return is_commit
+
     def _lost(self, found: Described, hanging: Collection[Place], is_commit: bool | None) -> SinkError:
         """Nobody knows what it should become, or nobody can make it so."""
         known = {
@@ -222,12 +275,8 @@ class Mender:
 
     @property
     def _note_key(self) -> bytes:
-        return self.book.key + b".hanging"
-
-    def _held(self, topics: Collection[str]) -> dict[Place, int]:
-        cluster = self.book.cluster
-        with told(self.whose, self.address, cluster.grievance):
-            return cluster.held(topics)
+        # The id of a slot has its numbers behind the names that the ledger's key is made of.
+        return self.book.key + self.id.rpartition(self.book.key.decode())[2].encode() + b".hanging"
 
     def _warn(self, held: Collection[Place], reason: str) -> None:
         if held and not self._is_warned:
@@ -260,6 +309,12 @@ class Look:
         self._is_wanted.set()
         self._thread.join()
         return self._mender.is_closed(self._topics) if self._answer is None else self._answer
+
+    def wait(self, patience_s: float) -> bool | None:
+        """The answer, if there is one by then; None: nobody gave one."""
+        self._is_wanted.set()
+        self._thread.join(patience_s)
+        return self._answer
 
     def drop(self) -> None:
         self._is_dropped = True

@@ -179,17 +179,26 @@ class Registry(Wire):
         return self._patiently(ask)
 
     def opened(self, producer_id: int, places: Collection[Place]) -> dict[Place, Opened | None]:
-        """Where a producer has a transaction open. None: this user may not know. One question a leader."""
+        """Where a producer has a transaction open. None: this user may not know."""
+        by_place = self.open_in(places)
+        return {
+            place: None if found is None else found[producer_id]
+            for place, found in by_place.items()
+            if found is None or producer_id in found
+        }
 
-        def ask() -> dict[Place, Opened | None]:
+    def open_in(self, places: Collection[Place]) -> dict[Place, dict[int, Opened] | None]:
+        """What is open in each place, by producer. None: this user may not know. One question a leader."""
+
+        def ask() -> dict[Place, dict[int, Opened] | None]:
             admin = self._open()
             wanted = [TopicPartition(*place) for place in places]
             leaders = admin._manager.run(admin._async_get_leader_for_partitions, wanted)
             if -1 in leaders:
                 raise errors.LeaderNotAvailableError(f"of {sorted(leaders[-1])}")
-            found: dict[Place, Opened | None] = {}
+            found: dict[Place, dict[int, Opened] | None] = {}
             for leader, led in leaders.items():
-                found |= self._opened(producer_id, led, leader)
+                found |= self._open_in(led, leader)
             return found
 
         return self._patiently(ask)
@@ -202,6 +211,17 @@ class Registry(Wire):
             if any(t.is_being_ended for t in found.values()):
                 raise errors.ConcurrentTransactionsError("a transaction is being ended")
             return {t.id: t.producer_id for t in found.values() if t.is_open}
+
+        return self._patiently(ask)
+
+    def known(self, producers: Collection[int] = ()) -> list[Listed]:
+        """The ids of these producers, or all that are remembered. None of them is about to end: that is waited for."""
+
+        def ask() -> list[Listed]:
+            found = Desk(self._open()).listed(producers=producers)
+            if any(t.is_being_ended for t in found):
+                raise errors.ConcurrentTransactionsError("a transaction is being ended")
+            return found
 
         return self._patiently(ask)
 
@@ -239,11 +259,11 @@ class Registry(Wire):
             raise error(f"InitProducerId of `{ident}`")
         return Handle(ident, int(answer.producer_id), int(answer.producer_epoch))
 
-    def _opened(self, producer_id: int, led: Collection[Any], leader: int) -> dict[Place, Opened | None]:
+    def _open_in(self, led: Collection[Any], leader: int) -> dict[Place, dict[int, Opened] | None]:
         partitions: dict[str, list[int]] = {}
         for place in led:
             partitions.setdefault(place.topic, []).append(place.partition)
-        found: dict[Place, Opened | None] = {}
+        found: dict[Place, dict[int, Opened] | None] = {}
         for topic in self._send(self._open()._describe_producers_request(partitions), leader).topics:
             for part in topic.partitions:
                 place = (str(topic.name), int(part.partition_index))
@@ -253,9 +273,11 @@ class Registry(Wire):
                     continue
                 if error is not errors.NoError:
                     raise error(f"DescribeProducers of partition {place[1]} of `{place[0]}`")
-                for each in part.active_producers:
-                    if each.producer_id == producer_id and each.current_txn_start_offset >= 0:
-                        found[place] = Opened(int(each.current_txn_start_offset), int(each.producer_epoch))
+                found[place] = {
+                    int(each.producer_id): Opened(int(each.current_txn_start_offset), int(each.producer_epoch))
+                    for each in part.active_producers
+                    if each.current_txn_start_offset >= 0
+                }
         return found
 
     def _fetch(self, topic: str, offset: int) -> list[Any]:

@@ -5,7 +5,7 @@ kafka-python, for whoever looks: nothing here is on the way of a row.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -91,10 +91,12 @@ class Desk:
         levels = feature.get("finalized")
         return int(levels[1]) if levels else None
 
-    def listed(self, states: Sequence[str] = ()) -> list[Listed]:
-        """Every transactional id that the coordinators remember, and that this user may see; in one of these states, if any are named."""
+    def listed(self, states: Sequence[str] = (), producers: Collection[int] = ()) -> list[Listed]:
+        """Every transactional id that the coordinators remember, and that this user may see; in one of these states, and of one of these
+        producers, if any are named.
+        """
         with _asked():
-            found = self._admin.list_transactions(state_filters=states)
+            found = self._admin.list_transactions(state_filters=states, producer_id_filters=list(producers))
         return [Listed(t.transactional_id, t.producer_id, str(t.state.value)) for ts in found.values() for t in ts]
 
     def groups(self) -> frozenset[str]:

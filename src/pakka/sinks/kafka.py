@@ -26,10 +26,13 @@ from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
+from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._kafka_mender import Mender
 from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
 from pakka.sinks._kafka_produce import Seat
+from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
@@ -173,6 +176,10 @@ class KafkaSink(SpooledSink):
 
     def open_slots(self, binding: Binding) -> SlotsTopic:
         return SlotsTopic(binding, self.address, self.slots_topic(binding), f"{self.transactional_id(binding)}.")
+
+    def open_mender(self, registry: Registry, ident: str, book: LedgerTopic) -> Mender:
+        """Who looks after a transactional id of this sink."""
+        return Mender(registry, ident, book)
 
     def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
         if self.way == "prepared":

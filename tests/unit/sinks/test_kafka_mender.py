@@ -1,82 +1,23 @@
-"""What Kafka has ended and forgotten to tell its partitions: it becomes what it was ended as, once, whatever comes next.
-
-A broker that is killed in the right moment forgets the markers of a transaction. Here they are taken out of its files while it is
-down, so that what is tested is there for certain. All that has to be in ruins is made before one restart, each on topics of its own.
-"""
+"""What Kafka has ended and forgotten to tell its partitions: it becomes what it was ended as, once, whatever comes next."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from pakka.errors import SinkError, UnavailableError
+from pakka.model.id import Binding
 from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_produce, _kafka_topic
-from pakka.sinks._kafka_applier import KafkaApplier
-from pakka.sinks._kafka_mender import Mender, Note
+from pakka.sinks._kafka_mender import Note
 from pakka.sinks._kafka_raw import Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.fixtures.kafka import Kafka, Topics, forget_marker, need_kafka, running_kafka
-from tests.fixtures.onlooker import Onlooker
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
-
-
-class Careless(Mender):
-    """The broken twin: believes that what Kafka has ended is ended."""
-
-    def settle(self, topics, timeout_ms, *, is_wide=False):
-        return frozenset(topics)
-
-    def is_closed(self, topics, *, is_mended=False):
-        return True
-
-
-@dataclass(frozen=True)
-class CarelessSink(KafkaSink):
-    """The Kafka sink with the broken twin."""
-
-    def open_applier(self, binding):
-        applier = KafkaApplier(self, binding)
-        applier.mender = Careless(binding, self.address, applier.id, applier.book)
-        return applier
-
-
-@dataclass
-class Ruin:
-    """A sink whose last transaction hangs, and the driver that made it."""
-
-    sink: KafkaSink
-    topics: list[str]
-    place: object
-    driver: Driver
-    lost: list[tuple[str, int]] = field(default_factory=list)
-    stranger: Producer | None = None
-
-    @property
-    def topic(self) -> str:
-        return self.topics[0]
-
-    @property
-    def ledger(self) -> str:
-        return self.sink.ledger_topic(self.driver.binding)
-
-    @property
-    def id(self) -> str:
-        return self.sink.transactional_id(self.driver.binding)
-
-    def heir(self, fence=2) -> Driver:
-        return Driver(self.sink, self.place, fence)
-
-    def ids(self, at_least=0, topic=None) -> list[int]:
-        return sorted(value["id"] for value in values(self.sink.servers, topic or self.topic, at_least))
-
-
-def refunds(*ids, **columns):
-    return pa.record_batch({"id": list(ids), **columns})
+from tests.fixtures.kafka import need_kafka
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver
+from tests.unit.sinks.kafka_ruins import CarelessSink, Case, Ruin, hanging, refunds, ruined
 
 
 def fail(driver: Driver, epoch: int, number: int) -> None:
@@ -116,7 +57,7 @@ def to_two_topics(ruin: Ruin) -> None:
     ruin.driver.deliver(0, refunds(1, 2, to=ruin.topics))
 
 
-CASES: dict[str, tuple[Callable[[Ruin], None], str]] = {
+CASES: dict[str, Case] = {
     "data": (committed, "0"),
     "ledger": (committed, "L"),
     "both": (committed, "0L"),
@@ -127,56 +68,22 @@ CASES: dict[str, tuple[Callable[[Ruin], None], str]] = {
     "begun": (committed, "0L"),
     "stranger": (beside_a_stranger, "0"),
     "living": (committed, "0"),
-    "second": (to_two_topics, "1L"),
+    "leaving": (committed, "0"),
+    "named": (to_two_topics, "1L"),
 }
-"""By name, what was done, and where its marker is missing: in the first or second topic, in the ledger."""
-TWINS = ("data", "ledger", "aborted", "living")
-
-
-def _made(kafka: Kafka, tmp_path_factory) -> dict[str, Ruin]:
-    made = {}
-    for name, (make, where) in {**CASES, **{f"careless {n}": CASES[n] for n in TWINS}}.items():
-        topics = Topics(kafka.bootstrap)
-        named = [topics.create(each) for each in ("one", "two")]
-        kind = CarelessSink if name.startswith("careless") else KafkaSink
-        target = {"topic_column": "to"} if make is to_two_topics else {"topic": named[0]}
-        sink = kind(kafka.bootstrap, ledger=f"{topics.prefix}pakka", **target)
-        place = tmp_path_factory.mktemp("place")
-        ruin = made[name] = Ruin(sink, named, place, Driver(sink, place))
-        make(ruin)
-        ruin.lost = [({"L": ruin.ledger}.get(at) or named[int(at)], 0) for at in where]
-    return made
+TWINS = ("data", "ledger", "aborted", "living", "leaving")
 
 
 @pytest.fixture(scope="module")
 def ruins(tmp_path_factory) -> Iterator[dict[str, Ruin]]:
     need_kafka()
-    with running_kafka() as kafka:
-        with pytest.MonkeyPatch.context() as late:
-            # Drivers that live on look when they have to, and not while the markers are still there.
-            late.setattr(_kafka_mender, "_USUAL_S", 3600)
-            made = _made(kafka, tmp_path_factory)
-        with closing(Onlooker(kafka.bootstrap)) as onlooker:
-            onlooker.await_markers("test-")
-        kafka.kill()
-        for ruin in made.values():
-            for topic, partition in ruin.lost:
-                forget_marker(kafka, topic, partition)
-        kafka.restart()
+    with ruined({**CASES, **{f"careless {n}": CASES[n] for n in TWINS}}, tmp_path_factory) as made:
         yield made
-    _kafka_topic.forget()
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(_kafka_ledger, "ANSWER_S", 3.0)
-
-
-def hanging(ruin: Ruin) -> dict:
-    """What is open in the topics of a sink, by its own producer."""
-    with closing(Registry("test", ruin.sink.address)) as registry:
-        handle = registry.described(ruin.id).handle
-        return registry.opened(handle.producer_id, [(topic, 0) for topic in (*ruin.topics, ruin.ledger)])
 
 
 @pytest.mark.kafka
@@ -206,6 +113,14 @@ class TestMender:
         assert heir.committer.ledger().last.epoch.number == 0
         heir.deliver(1, refunds(3))
         assert ruin.ids(3) == [1, 2, 3]
+
+    def test_a_ledger_that_hangs_is_not_taken_for_an_older_one_by_who_compares_it_with_the_state(self, ruins):
+        """Before the fence is raised, and nothing may be changed. A reader finds no epoch in it."""
+        ruin = ruins["careless ledger"]
+        with closing(ruin.sink.open_committer(ruin.driver.binding, 2)) as committer:
+            assert committer.applier.book.read().epoch == -1
+            assert committer.ledger().last.epoch.number == 0
+        assert hanging(ruin)
 
     @pytest.mark.usefixtures("impatient")
     def test_a_careless_twin_never_starts_again(self, ruins):
@@ -315,9 +230,21 @@ class TestMender:
         ruin.driver.deliver(1, refunds(3))
         assert ruin.ids(1) == [3]
 
+    def test_a_driver_that_leaves_mends_its_last_transaction(self, ruins, caplog):
+        ruin = ruins["leaving"]
+        assert ruin.ids() == []
+        ruin.driver.committer.close()
+        assert ruin.ids() == [1, 2]
+        assert "it is told now" in caplog.text
+
+    def test_a_careless_twin_that_leaves_lets_readers_wait(self, ruins):
+        ruin = ruins["careless leaving"]
+        ruin.driver.committer.close()
+        assert ruin.ids() == []
+
     def test_topics_that_rows_have_named_are_known_to_the_next_driver(self, ruins):
         """Only the page that hangs names the second one."""
-        ruin = ruins["second"]
+        ruin = ruins["named"]
         assert set(hanging(ruin)) == {(ruin.topics[1], 0), (ruin.ledger, 0)}
         heir = ruin.heir()
         assert ruin.ids(1, ruin.topics[1]) == [2]
@@ -346,6 +273,21 @@ class TestLook:
 
         with pytest.raises(UnavailableError, match="nobody is there"):
             _kafka_mender.Look(Away(), ["one"]).is_closed()
+
+
+class TestLeaving:
+    def test_that_nobody_answered_to_the_last_look_is_told(self, caplog):
+        class Silent:
+            def wait(self, patience_s):
+                return None
+
+        applier = KafkaSink("127.0.0.1:1", topic="one").open_applier(Binding("refunds", "out", ""))
+        applier._look = Silent()
+        applier.close()
+        assert "was not seen: the brokers did not answer; the next run sees to it" in caplog.text
+        caplog.clear()
+        applier.close()
+        assert not caplog.text
 
 
 class TestNote:
