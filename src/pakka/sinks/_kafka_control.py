@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -37,6 +37,15 @@ class Control(KafkaApplier):
 
         self._transact(session, page, fill)
         return True
+
+    @property
+    def topics(self) -> set[str]:
+        """All that the sink has written to, as far as it is known."""
+        return {*self._topics, *self._touched, *self._targets()}
+
+    def know(self, topics: Iterable[str]) -> None:
+        """What slots have written to goes into the ledger with the next page."""
+        self._topics.update(topics)
 
     def own(self, fence: int) -> Page | None:
         """Have the id, and the ledger as it is for as long as we have it. None: a newer fence is there."""

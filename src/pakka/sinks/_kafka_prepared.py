@@ -42,6 +42,7 @@ from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
+from pakka.sinks._kafka_sweeper import Sweeper
 from pakka.sinks._spool import SpoolReader, spool_errors, staging_of
 from pakka.sinks._two_phase import Share
 
@@ -71,6 +72,7 @@ class PreparedCommitter:
         self.control = sink.open_control(binding)
         self.slots = sink.open_slots(binding)
         self.registry = Registry(binding, sink.address)
+        self.sweeper = Sweeper(sink, self.registry, self.control.book, self.slots)
         self.staging = staging_of(binding, fence)
         self._known: _Known | None = None
         self._lock = threading.RLock()
@@ -97,6 +99,8 @@ class PreparedCommitter:
         page = self.control.page()
         self._check_fence(page)
         self.slots.make(self.control.book.cluster)
+        # An epoch that was left in part has slots that are committed, and readers may wait for them.
+        self.sweeper.sweep(self._topics)
         with spool_errors(self.staging):
             self.staging.raise_fence()
             newest = page.epoch if page.is_whole else page.epoch - 1
@@ -104,7 +108,7 @@ class PreparedCommitter:
             for ident, slot in list(holders.items()):
                 # Of an epoch that is whole nothing open can be wanted.
                 if slot.fence and slot.epoch <= newest:
-                    self.registry.take(ident)
+                    self.sweeper.end(ident, self._topics)
                     del holders[ident]
             for slot in self.staging.slots():
                 if slot.epoch <= newest:
@@ -119,6 +123,7 @@ class PreparedCommitter:
                 for record in prepared:
                     self._empty(record)
                 return [ALREADY_COMMITTED] * len(prepared)
+            self.control.know(topic for record in prepared for topic in record.detail.get("topics", ()))
             # 2. From the first visible row on, the ledger must be able to say whose epoch this is.
             known = self._enter_part(epoch, page)
             if known is None:
@@ -137,6 +142,8 @@ class PreparedCommitter:
             known = self._enter_part(epoch, page) if page.epoch == epoch.number else _Known(epoch.number)
             if known is None:
                 return self._overtaken(epoch)
+            # Who finds the epoch whole does not look after it any more.
+            self.sweeper.sweep(self._topics)
             entry = _entry_of(epoch, known.shares.values(), is_whole=True)
             whole = Page(self.fence, epoch.number, entry)
             return COMMITTED if self.control.enter(whole, epoch.origin.position) else self._overtaken(epoch)
@@ -149,7 +156,7 @@ class PreparedCommitter:
             slot, ident = record.slot, self.sink.slot_id(self.binding, record.slot)
             if holders.get(ident) == slot:
                 # Not only its end: whoever still writes to it is shut out.
-                self.registry.take(ident)
+                self.sweeper.end(ident, self._topics)
             else:
                 self._check_not_committed(slot, page)
             with spool_errors(self.staging):
@@ -207,7 +214,7 @@ class PreparedCommitter:
             return self._overtaken(epoch)
         handle = handle_of(record)
         if handle is not None:
-            self.registry.take(handle.id)
+            self.sweeper.take(handle.id, self._topics)
         # 2. Only now the slots topic can be believed.
         held = self._found().of_epoch(epoch.number).get(record.slot.number)
         if held is not None:
@@ -279,6 +286,11 @@ class PreparedCommitter:
                 f"{self.binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible"
             )
 
+    @property
+    def _topics(self) -> set[str]:
+        """Every topic in which slots may have something open."""
+        return {*self.control.topics, self.slots.name}
+
     def _found(self) -> Found:
         return self.slots.read(self.control.book.cluster, self.registry)
 
@@ -298,11 +310,11 @@ class PreparedCommitter:
         by_id = {self.sink.slot_id(self.binding, slot): slot for slot in staged}
         holders: dict[str, Slot] = {}
         for ident, producer in producers.items():
-            number, _, attempt = ident.removeprefix(self.slots.prefix).partition(".")
-            if not (number.isdigit() and attempt.isdigit()):
+            attempt = self.slots.attempt_of(ident)
+            if attempt is None:
                 continue
             # Nobody knows of it, so it was never prepared. No driver has fence 0, and no decision names it.
-            nobody = Slot(self.binding.pipeline, self.binding.sink, 0, 0, int(number), int(attempt))
+            nobody = Slot(self.binding.pipeline, self.binding.sink, 0, 0, *attempt)
             holders[ident] = found.is_open.get(producer) or by_id.get(ident) or nobody
         return holders
 
@@ -313,7 +325,8 @@ class PreparedCommitter:
             for ident, slot in self._holders().items():
                 winner = won.get(slot.number)
                 if winner is not None and slot.fence and slot.epoch <= winner.epoch and slot != winner:
-                    self.registry.take(ident)
+                    with self._lock:
+                        self.sweeper.end(ident, self._topics)
         except (UnavailableError, RefusedError) as error:
             _log.warning("%s: attempts that lost may still be open, and keep readers waiting: %s", self.binding, error)
 
@@ -321,7 +334,8 @@ class PreparedCommitter:
         """An attempt at a slot of which another one is visible."""
         handle = handle_of(record)
         if handle is not None and self.registry.holder(handle.id) == handle:
-            self.registry.take(handle.id)
+            with self._lock:
+                self.sweeper.end(handle.id, self._topics)
 
     def _empty(self, record: Prepared) -> None:
         """What cannot be removed, now or by this driver, is left to the sweep: the slot is committed all the same."""

@@ -8,15 +8,17 @@ before it. One partition, one key a slot, compacted: it has as many records as t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from pakka.errors import SinkError
+from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.kafka_line import Address, Cluster
 from pakka.model.id import Binding, Slot
+from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, SETTINGS, LedgerTopic
 from pakka.sinks._kafka_raw import Marker, Registry
+from pakka.sinks._kafka_transactions import Listed
 from pakka.sinks._two_phase import Share
 
 SLOT_SETTINGS = {
@@ -113,4 +115,31 @@ class SlotsTopic:
                     committed[entered.slot.number] = entered
             elif each.value is not None:
                 waiting[each.producer_id] = Entered.from_bytes(self.binding, self.name, each.value)
+        for known in registry.known(waiting) if waiting else ():
+            if not known.is_open:
+                # It has ended, and a broker has forgotten to say so here. What is still there of it is of its last transaction.
+                last = waiting.pop(known.producer_id)
+                if self._is_commit(known):
+                    committed[last.slot.number] = last
         return Found(committed, {producer: e.slot for producer, e in waiting.items()})
+
+    def held(self, cluster: Cluster, topics: Collection[str]) -> dict[Place, int]:
+        """Where in these topics readers wait for anybody."""
+        with told(self.binding, self.address, cluster.grievance):
+            return cluster.held(topics)
+
+    def attempt_of(self, ident: str) -> tuple[int, int] | None:
+        """The slot and attempt that a transactional id is for, if it is of this sink."""
+        number, _, attempt = ident.removeprefix(self.prefix).partition(".")
+        if not ident.startswith(self.prefix) or not (number.isdigit() and attempt.isdigit()):
+            return None
+        return int(number), int(attempt)
+
+    def _is_commit(self, ended: Listed) -> bool:
+        if ended.is_commit is None:
+            raise UnavailableError(
+                f"{self.binding}: {self.address}: a transaction of `{ended.id}` has ended and is still open in slots topic `{self.name}`, "
+                "and somebody is about to mend it; nothing was changed",
+                hint="run again",
+            )
+        return ended.is_commit

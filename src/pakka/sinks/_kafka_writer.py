@@ -58,6 +58,7 @@ class KafkaWriter:
         self._handle: Handle | None = None
         """Of the transaction, from the first record on."""
         self._deadline = 0
+        self._touched: set[str] = set()
         self._opening = _Opening(self)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -107,7 +108,7 @@ class KafkaWriter:
         page = self.control.book.read()
         if page.fence < self.slot.fence:
             # The driver has raised it a moment ago, and the partition has not heard yet how that transaction ended.
-            page = self.control.book.read(is_settled=True)
+            page = self.control.seen()
         self._check_fence(page.fence)
         self._is_visible = page.epoch > self.slot.epoch or (page.epoch == self.slot.epoch and self._is_held(page))
         if self._is_visible:
@@ -116,7 +117,7 @@ class KafkaWriter:
             return
         reach("task.kafka.begun", self.slot.epoch)
         self._deadline = int(time.time() + timeout_ms / 1000)
-        self._handle, self._outbox = seat.handle, seat.outbox(self.sink.topic or None, set())
+        self._handle, self._outbox = seat.handle, seat.outbox(self.sink.topic or None, self._touched)
 
     def _is_held(self, page: Page) -> bool:
         """Whether this slot of the epoch that the ledger names is visible."""
@@ -126,7 +127,10 @@ class KafkaWriter:
         return self.slot.number in found.of_epoch(self.slot.epoch)
 
     def _detail(self, handle: Handle) -> dict[str, Any]:
+        # The driver looks after what they have open, and cannot know them otherwise.
+        named = {} if self.sink.topic else {"topics": sorted(self._touched)}
         return {
+            **named,
             "id": handle.id,
             "producer_id": handle.producer_id,
             "producer_epoch": handle.producer_epoch,
@@ -208,8 +212,17 @@ class _Opening:
 
     def _open(self) -> None:
         writer = self._writer
+        sink, book, post = writer.sink, writer.control.book, writer.post
         try:
-            timeout_ms = writer.sink.transaction_ms(writer.control.book.cluster)
-            self._opened = writer.sink.open_seat(writer.post, writer.id, timeout_ms), timeout_ms
+            timeout_ms = sink.transaction_ms(book.cluster)
+            named = [sink.topic] if sink.topic else book.read().topics
+            # Whoever had the id may have left something that this attempt would end once more.
+            seat = sink.open_mender(post, writer.id, book).seize(
+                [*named, sink.slots_topic(writer.binding)],
+                timeout_ms,
+                lambda: sink.open_seat(post, writer.id, timeout_ms),
+                is_wide=not sink.topic,
+            )
+            self._opened = seat, timeout_ms
         except BaseException as error:
             self._error = error

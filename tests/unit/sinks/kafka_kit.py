@@ -23,10 +23,10 @@ class Driver:
         self.committer = sink.open_committer(self.binding, fence)
         assert self.committer.raise_fence()
 
-    def prepare(self, epoch, *batches):
+    def prepare(self, epoch, *batches, attempt=0):
         records = []
         for number, batch in enumerate(batches):
-            slot = Slot("refunds", "out", epoch, self.fence, number, 0)
+            slot = Slot("refunds", "out", epoch, self.fence, number, attempt)
             writer = self.sink.open_writer(self.binding, slot, batch.schema)
             try:
                 writer.write(batch)
@@ -37,8 +37,11 @@ class Driver:
         return records
 
     def commit(self, epoch, records, position=""):
-        origin = Origin("query", epoch, f"offsets-{epoch}", position)
-        return self.committer.commit_epoch(Epoch("refunds", epoch, origin), records)
+        named = Epoch("refunds", epoch, Origin("query", epoch, f"offsets-{epoch}", position))
+        if self.sink.way == "spooled":
+            return self.committer.commit_epoch(named, records)
+        outcomes = self.committer.commit(named, records)
+        return self.committer.enter_epoch(named) if all(o.is_final for o in outcomes) else outcomes[0]
 
     def deliver(self, epoch, *batches, position=""):
         outcome = self.commit(epoch, self.prepare(epoch, *batches), position)
