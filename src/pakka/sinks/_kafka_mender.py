@@ -59,14 +59,26 @@ class Note:
     producer_id: int
     is_commit: bool
     places: tuple[tuple[str, int, int], ...]
+    """Those of which it was told that it hangs there."""
+    producer_epoch: int = -1
+    """Of the coordinator when this was written. -1: by a release that did not write it down."""
 
-    def is_of(self, producer_id: int, hanging: Mapping[Place, Opened]) -> bool:
-        """Whether this is the transaction that hangs. That one place is the same is enough: only one transaction of a producer can hang."""
-        found = {(*place, opened.offset) for place, opened in hanging.items()}
-        return producer_id == self.producer_id and not found.isdisjoint(self.places)
+    def is_of(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
+        """Whether this is the transaction that hangs. That one place is the same is enough: only one transaction of a producer can hang.
+        Where no place is told, it is the one after which nothing was done but to take the id.
+        """
+        places = {(*place, opened.offset) for place, opened in hanging.items()}
+        is_next = found.is_forgotten and found.producer_epoch == self.producer_epoch + 1
+        return found.producer_id == self.producer_id and (is_next or not places.isdisjoint(self.places))
 
     def to_bytes(self) -> bytes:
-        data = {"v": 1, "producer_id": self.producer_id, "is_commit": self.is_commit, "places": self.places}
+        data = {
+            "v": 1,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "is_commit": self.is_commit,
+            "places": self.places,
+        }
         return json.dumps(data, separators=(",", ":")).encode()
 
     @classmethod
@@ -76,7 +88,7 @@ class Note:
         if data["v"] != 1:
             return None
         places = tuple((str(topic), int(partition), int(offset)) for topic, partition, offset in data["places"])
-        return cls(int(data["producer_id"]), bool(data["is_commit"]), places)
+        return cls(int(data["producer_id"]), bool(data["is_commit"]), places, int(data.get("producer_epoch", -1)))
 
 
 class Mender:
@@ -215,7 +227,7 @@ class Mender:
     def _mend(self, found: Described, hanging: Mapping[Place, Opened | None], timeout_ms: int) -> None:
         producer_id = found.producer_id
         certain = {place: each for place, each in hanging.items() if each is not None}
-        note = self._noted(producer_id, certain)
+        note = self._noted(found, certain)
         is_commit = _outcome(found, certain) if note is None else note.is_commit
         is_last = found.producer_epoch >= _LAST_EPOCH and not found.is_open
         if certain and (is_commit is None or is_last):
@@ -223,9 +235,9 @@ class Mender:
         if is_commit is None:
             self._warn(hanging, "the user of `settings` may not READ them")
             return
-        if certain and note is None:
+        if not found.is_open:
             places = tuple((*place, each.offset) for place, each in sorted(certain.items()))
-            self.book.write(self._note_key, Note(producer_id, is_commit, places).to_bytes())
+            self.book.write(self._note_key, Note(producer_id, is_commit, places, found.producer_epoch).to_bytes())
         # One that is open was begun by somebody who got as far as this. To take the id would abort it.
         handle = found.handle if found.is_open else self.registry.take(self.id, timeout_ms)
         now = self.registry.opened(producer_id, hanging)
@@ -244,8 +256,10 @@ class Mender:
 
     def _is_commit(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
         """Whether what is open in these places is committed."""
-        note = self._noted(found.producer_id, hanging)
-        if note is not None or not hanging or found.is_open:
+        if not hanging:
+            return False
+        note = self._noted(found, hanging)
+        if note is not None or found.is_open:
             return note is not None and note.is_commit
         is_commit = _outcome(found, hanging)
         if is_commit is None:
@@ -268,10 +282,10 @@ class Mender:
             "`read_uncommitted`; if `pakka status` has their epoch as committed, save them first; then `abort` of the same tool ends it",
         )
 
-    def _noted(self, producer_id: int, hanging: Mapping[Place, Opened]) -> Note | None:
-        raw = self.book.written(self._note_key) if hanging else None
+    def _noted(self, found: Described, hanging: Mapping[Place, Opened]) -> Note | None:
+        raw = self.book.written(self._note_key) if hanging or found.is_forgotten else None
         note = Note.from_bytes(raw) if raw is not None else None
-        return note if note is not None and note.is_of(producer_id, hanging) else None
+        return note if note is not None and note.is_of(found, hanging) else None
 
     @property
     def _note_key(self) -> bytes:

@@ -61,6 +61,11 @@ class Listed:
         """How the last transaction ended; None: it has not, or the coordinator has forgotten."""
         return {"CompleteCommit": True, "CompleteAbort": False}.get(self.state)
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Its id was taken from whoever had it, and nothing was begun since: how the last transaction ended is not told any more."""
+        return self.state == "Empty"
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -12,7 +12,7 @@ from pakka.errors import SinkError, UnavailableError
 from pakka.model.id import Binding
 from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_produce, _kafka_topic
 from pakka.sinks._kafka_mender import Note
-from pakka.sinks._kafka_raw import Opened, Registry
+from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
 from tests.fixtures.kafka import need_kafka
@@ -65,6 +65,7 @@ CASES: dict[str, Case] = {
     "forgotten": (committed, "0"),
     "older": (committed, "0"),
     "noted": (committed, "0"),
+    "untold": (committed, "0"),
     "begun": (committed, "0L"),
     "stranger": (beside_a_stranger, "0"),
     "living": (committed, "0"),
@@ -79,6 +80,20 @@ def ruins(tmp_path_factory) -> Iterator[dict[str, Ruin]]:
     need_kafka()
     with ruined({**CASES, **{f"careless {n}": CASES[n] for n in TWINS}}, tmp_path_factory) as made:
         yield made
+
+
+def die_before_the_end(ruin: Ruin, monkeypatch) -> None:
+    """A driver that has taken the id, by which the coordinator forgets how the last transaction ended, and no more."""
+
+    def die(self, handle, places, *, is_commit):
+        raise UnavailableError("the line is cut")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Registry, "end_in", die)
+        with pytest.raises(UnavailableError, match="the line is cut"):
+            ruin.heir()
+    with closing(Registry("test", ruin.sink.address)) as registry:
+        assert registry.described(ruin.id).is_forgotten
 
 
 @pytest.fixture
@@ -170,18 +185,24 @@ class TestMender:
 
     def test_a_driver_that_died_before_it_could_mend_is_followed_by_one_that_does(self, ruins, monkeypatch):
         ruin = ruins["noted"]
-
-        def die(self, handle, places, *, is_commit):
-            raise UnavailableError("the line is cut")
-
-        with monkeypatch.context() as broken:
-            broken.setattr(Registry, "end_in", die)
-            with pytest.raises(UnavailableError, match="the line is cut"):
-                ruin.heir()
-        with closing(Registry("test", ruin.sink.address)) as registry:
-            assert registry.described(ruin.id).state == "Empty"
+        die_before_the_end(ruin, monkeypatch)
         ruin.heir(3).deliver(1, refunds(3))
         assert ruin.ids(3) == [1, 2, 3]
+
+    def test_a_driver_that_died_before_it_could_mend_what_it_may_not_see_is_followed_by_one_that_does(
+        self, ruins, monkeypatch
+    ):
+        """Without READ on the topic nobody says whose the transaction is that is open in it."""
+        ruin = ruins["untold"]
+        honest = Registry.open_in
+
+        def open_in(self, places):
+            return {place: None if place[0] == ruin.topic else at for place, at in honest(self, places).items()}
+
+        monkeypatch.setattr(Registry, "open_in", open_in)
+        die_before_the_end(ruin, monkeypatch)
+        fail(ruin.heir(3), 1, 3)
+        assert ruin.ids(2) == [1, 2]
 
     def test_a_driver_that_died_while_it_mended_is_followed_by_one_that_ends_it(self, ruins, monkeypatch):
         """To take the id then would abort what was begun, and lose what it was begun for."""
@@ -291,10 +312,13 @@ class TestLeaving:
 
 
 class TestNote:
-    NOTE = Note(7, True, (("refunds", 0, 42), ("ledger", 0, 3)))
+    NOTE = Note(7, True, (("refunds", 0, 42), ("ledger", 0, 3)), 5)
 
     def test_a_note_comes_back_as_it_was(self):
         assert Note.from_bytes(self.NOTE.to_bytes()) == self.NOTE
+
+    def test_a_note_of_an_older_pakka_is_read(self):
+        assert Note.from_bytes(b'{"v":1,"producer_id":7,"is_commit":true,"places":[]}') == Note(7, True, (), -1)
 
     def test_a_note_of_a_newer_pakka_is_none(self):
         assert Note.from_bytes(b'{"v":2}') is None
@@ -304,4 +328,15 @@ class TestNote:
         [(7, ("refunds", 0), 42, True), (8, ("refunds", 0), 42, False), (7, ("refunds", 0), 43, False)],
     )
     def test_it_is_of_one_transaction_only(self, producer, place, offset, is_of):
-        assert self.NOTE.is_of(producer, {place: Opened(offset, 0)}) is is_of
+        assert self.NOTE.is_of(described(producer, 9, "Empty"), {place: Opened(offset, 0)}) is is_of
+
+    @pytest.mark.parametrize(
+        ("producer", "epoch", "state", "is_of"),
+        [(7, 6, "Empty", True), (7, 6, "CompleteAbort", False), (7, 7, "Empty", False), (8, 6, "Empty", False)],
+    )
+    def test_without_a_place_it_is_of_the_one_before_the_id_was_taken(self, producer, epoch, state, is_of):
+        assert self.NOTE.is_of(described(producer, epoch, state), {}) is is_of
+
+
+def described(producer: int, epoch: int, state: str) -> Described:
+    return Described("pakka.refunds.out", producer, state, epoch, 0, frozenset())
