@@ -88,7 +88,7 @@ def test_a_process_killed_in_the_loop_leaves_each_effect_once(make_loop, way, po
 
 
 @pytest.mark.parametrize("way", ["spooled", "prepared"])
-@pytest.mark.parametrize("point", ["task.begin", "decide.after", "commit.kafka.ending", "commit.applied"])
+@pytest.mark.parametrize("point", ["begin", "decide.after", "commit.kafka.ending", "commit.applied"])
 def test_a_broker_killed_under_spark_leaves_each_effect_once(make_loop_on, way, point):
     """It dies while the loop stands at a point, and is back when it goes on; Spark and pakka find it again, or the next run does."""
     if way == "prepared" and point == "commit.kafka.ending":
