@@ -87,25 +87,30 @@ def test_a_process_killed_in_the_loop_leaves_each_effect_once(make_loop, way, po
     killed.wait_until_alone()
 
 
+@pytest.fixture
+def mortal() -> Iterator[Kafka]:
+    """A broker that may be killed. Name it before `make_loop_on`, whose topics are dropped from it."""
+    need_kafka()
+    with running_kafka() as kafka:
+        yield kafka
+
+
 @pytest.mark.parametrize("way", ["spooled", "prepared"])
 @pytest.mark.parametrize("point", ["begin", "decide.after", "commit.kafka.ending", "commit.applied"])
-def test_a_broker_killed_under_spark_leaves_each_effect_once(make_loop_on, way, point):
+def test_a_broker_killed_under_spark_leaves_each_effect_once(mortal, make_loop_on, way, point):
     """It dies while the loop stands at a point, and is back when it goes on; Spark and pakka find it again, or the next run does."""
     if way == "prepared" and point == "commit.kafka.ending":
         point = "commit.slot"
-    need_kafka()
-    with running_kafka() as kafka:
-        site = make_loop_on(kafka, way=way)
-        with reading(site) as findings:
-            driver = site.freeze(Drill(point, epoch=MIDDLE))
-            site.onlooker.close()
-            kafka.kill()
-            kafka.restart()
-            driver.wake()
-            driver.wait()
-            site.finish()
-        assert findings == []
-        site.close()
+    site = make_loop_on(mortal, way=way)
+    with reading(site) as findings:
+        driver = site.freeze(Drill(point, epoch=MIDDLE))
+        site.onlooker.close()
+        mortal.kill()
+        mortal.restart()
+        driver.wake()
+        driver.wait()
+        site.finish()
+    assert findings == []
 
 
 def test_an_epoch_without_a_ledger_record_is_caught_in_the_loop(make_loop):
