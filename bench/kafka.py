@@ -23,9 +23,9 @@ from bench import engine
 from bench.scratch import ROOT, SCRATCH
 from pakka.kafka_line import Address
 from pakka.model.id import Binding
-from pakka.sinks._kafka_batch import Handle, Press
+from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_post import Post
-from pakka.sinks._kafka_produce import Outbox, Seat
+from pakka.sinks._kafka_produce import Seat
 from pakka.sinks.kafka import BATCH_BYTES, KafkaSink
 from pakka.sources.kafka import KafkaSource
 
@@ -168,14 +168,7 @@ class PlainProduce:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Encoder, packing and sending are those of the sink; it ends when all is acknowledged."""
-        encode, rows = None, 0
-        outbox = _plain_seat(self.sink.servers).outbox(self.sink.topic, set())
-        for batch in batches:
-            encode = encode or self.sink.open_encoder(Binding("bench", "plain", ""), batch.schema)
-            outbox.send(encode(batch))
-            rows += batch.num_rows
-        outbox.settle()
-        return rows
+        return send(_plain_seat(self.sink.servers), self.sink, batches)
 
 
 class _Plain(Post):
@@ -203,21 +196,27 @@ def plain_seat(servers: str) -> Seat:
         transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1, max_version=4
     )
     answer = post._send(request, None)
-    return Seat(post, Handle("", answer.producer_id, answer.producer_epoch), Press(BATCH_BYTES), _ANSWER_S)
+    return Seat(post, Handle("", answer.producer_id, answer.producer_epoch), _ANSWER_S)
 
 
 def seat(servers: str, name: str) -> Seat:
     """Of a producer with transactions, as the sink has one."""
     post = Post("bench", Address.parse("bench", servers))
-    return Seat(post, post.take(f"bench-{name}"), Press(BATCH_BYTES), _ANSWER_S)
+    return Seat(post, post.take(f"bench-{name}"), _ANSWER_S)
 
 
-def send(seat: Seat, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Until all is acknowledged."""
-    outbox = Outbox(seat, name, set())
+def send(seat: Seat, sink: KafkaSink, batches: Iterable[pa.RecordBatch]) -> int:
+    """Pack and send records until all are acknowledged; how many there were."""
+    packer, rows, outbox = None, 0, seat.outbox(sink.topic, set())
     for batch in batches:
-        outbox.send(batch)
+        packer = packer or sink.open_packer(Binding("bench", "plain", ""), batch.schema)
+        rows += batch.num_rows
+        for packed in packer.take(batch):
+            outbox.send(packed)
+    for packed in packer.rest() if packer is not None else ():
+        outbox.send(packed)
     outbox.settle()
+    return rows
 
 
 LINGER_MS = 20

@@ -1,7 +1,7 @@
 """How fast do records get from the spool into Kafka, against a plain loop over confluent-kafka, and what does a transaction cost?
 
 Both sides make batches of the same size and end the same way, by a transaction that is committed. The loop is given its records as Python
-objects that are there already; ours come as Arrow batches, as the spool has them.
+objects that are there already; ours come as Arrow batches, as Spark hands them over, and are packed here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench import kafka
 from bench.answer import Answer, Figure, Goal, Spread
 from bench.measure import Taken, clocked, in_turns
 from pakka.sinks._kafka_produce import Seat
-from pakka.sinks.kafka import BATCH_BYTES
+from pakka.sinks.kafka import BATCH_BYTES, KafkaSink
 
 RECORDS = {
     "tiny": {100: 2_000, 1000: 1_000},
@@ -52,7 +52,9 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
     batches = kafka.records(count, value_bytes)
     taken = in_turns(
         {
-            "outbox": _delivering(kafka.seat(broker.bootstrap, f"outbox-{value_bytes}"), topic, batches),
+            "outbox": _delivering(
+                kafka.seat(broker.bootstrap, f"outbox-{value_bytes}"), kafka.sink(broker, topic), batches
+            ),
             "loop": _looping(
                 kafka.transactional(broker.bootstrap, f"loop-{value_bytes}", **kafka.LOOP), topic, batches
             ),
@@ -71,11 +73,11 @@ def _against_a_loop(broker: Kafka, size: str, count: int, value_bytes: int) -> l
 
 def _without_a_transaction(broker: Kafka, size: str) -> list[Figure]:
     count = EPOCH_ROWS[size]
-    topic, batches = kafka.topic(broker, "epochs"), kafka.records(count, 100)
+    sink, batches = kafka.sink(broker, kafka.topic(broker, "epochs")), kafka.records(count, 100)
     plain = kafka.plain_seat(broker.bootstrap)
     sides = {
-        "with": _delivering(kafka.seat(broker.bootstrap, "epochs"), topic, batches),
-        "without": lambda: clocked(lambda: kafka.send(plain, topic, batches)),
+        "with": _delivering(kafka.seat(broker.bootstrap, "epochs"), sink, batches),
+        "without": lambda: clocked(lambda: kafka.send(plain, sink, batches)),
     }
     taken = in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS)
     wall = {side: [t.wall_s for t in times] for side, times in taken.items()}
@@ -89,11 +91,11 @@ def transaction_of(count: int) -> str:
 
 
 def _latencies(broker: Kafka, size: str) -> list[Figure]:
-    topic = kafka.topic(broker, "latency")
+    sink = kafka.sink(broker, kafka.topic(broker, "latency"))
     figures = []
     for count in TRANSACTIONS[size]:
         seat = kafka.seat(broker.bootstrap, f"latency-{count}")
-        sides = {"one": _delivering(seat, topic, kafka.records(count, 100))}
+        sides = {"one": _delivering(seat, sink, kafka.records(count, 100))}
         took = [t.wall_s for t in in_turns(sides, ROUNDS[size] * _LATENCY_ROUNDS, warm_ups=3)["one"]]
         n = transaction_of(count)
         figures.append(Figure(n, Spread.of(took).scaled(1e3), "ms"))
@@ -101,9 +103,9 @@ def _latencies(broker: Kafka, size: str) -> list[Figure]:
     return figures
 
 
-def _delivering(seat: Seat, topic: str, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
+def _delivering(seat: Seat, sink: KafkaSink, batches: list[pa.RecordBatch]) -> Callable[[], Taken]:
     def deliver() -> None:
-        kafka.send(seat, topic, batches)
+        kafka.send(seat, sink, batches)
         seat.post.end(seat.handle, is_commit=True)
 
     return lambda: clocked(deliver)

@@ -214,7 +214,7 @@ class KafkaApplier(Applier):
         is_filled = False
         self._topics |= self._touched
         self._touched.clear()
-        outbox = session.seat.outbox(self.sink.topic or None, self._touched)
+        outbox = session.seat.outbox(self.sink.topic, self._touched)
         try:
             fill(outbox)
             outbox.settle()

@@ -2,7 +2,8 @@
 
 A batch is what a broker writes to its log byte by byte, so whoever makes large ones spares work on both sides. Its records are made
 of small numbers and of the bytes of key and value, one record behind the other: numpy makes the numbers, Arrow joins the columns.
-A batch says in its head whose it is and how many came before it, which is known only when it is sent: `Batch.signed`.
+A batch says in its head whose it is and how many came before it, which is known only when it is sent: `Batch.signed`. All else is made on
+the executors, and lies in the spool as a row of `PACKED`.
 
 Equal keys land in the partition in which a Java producer puts them. Two producers of one topic that differ in it tear the records of
 a key apart.
@@ -22,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from pakka.sinks._numpy import Ints, is_valid_of, numbers_of, starts_of, text_of
+from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._numpy import Ints, column_of, is_valid_of, numbers_of, starts_of, text_of
+from pakka.sinks._spool import ROWS
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -30,6 +33,19 @@ SEQUENCES = 1 << 31
 """Numbers of records begin again after so many."""
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """By what brokers call them, the number in a batch."""
+PACKED = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int64()),
+        ("count", pa.int64()),
+        ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        ("codec", pa.int64()),
+        ("records", pa.large_binary()),
+    ],
+    metadata={ROWS: "count"},
+)
+"""Batches as they lie in the spool, one a row. One without a topic is for that of the sink, which may have another name by now."""
 
 _HEAD = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")
@@ -94,34 +110,48 @@ class Batch:
         return b"".join((head, body, self.records))
 
 
+def unpacked(packed: pa.RecordBatch, topic: str) -> Iterator[Batch]:
+    """The batches of rows of `PACKED`, none of which is copied. `topic` is that of those which name none."""
+    *columns, records = packed.columns
+    _, ends, data = records.buffers()
+    bounds = np.frombuffer(ends, np.int64)[records.offset :].tolist()
+    view = memoryview(data)
+    described = zip(*(column.to_pylist() for column in columns), strict=True)
+    for (name, partition, count, first_ms, last_ms, codec), (start, stop) in zip(
+        described, pairwise(bounds), strict=False
+    ):
+        yield Batch((name or topic, partition), count, first_ms, last_ms, codec, view[start:stop])
+
+
 @dataclass(frozen=True, slots=True)
 class Press:
-    """Makes batches of records as the spool has them."""
+    """Makes batches of records."""
 
     bytes_max: int
-    """Of a batch with several records."""
+    """Of a batch with several records, unless its topic takes less at once."""
     codec: str = "none"
 
-    def batches(
-        self, records: pa.RecordBatch, topic: str | None, partitions: Callable[[str], int], now_ms: int
-    ) -> Iterator[Batch]:
-        """`topic` is that of all records; None: each says its own. A record without a time is of `now_ms`."""
-        if not records.num_rows:
-            return
-        places, numbers = _places(records, topic, partitions)
+    def pack(
+        self, records: pa.RecordBatch, topic: str | None, limits: Callable[[str], Limits], now_ms: int
+    ) -> pa.RecordBatch:
+        """Rows of `PACKED`. `topic` is that of all records; None: each says its own. One without a time is of `now_ms`."""
+        where = _Places.of(records, topic, limits)
         # Two bytes are sorted in no time.
-        order = np.argsort(numbers.astype(np.uint16) if len(places) < 1 << 16 else numbers, kind="stable")
-        rows = records.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
+        numbers = where.numbers.astype(np.uint16) if len(where.places) < 1 << 16 else where.numbers
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        rows = records.take(column_of(order))
         keys, values = rows.column("key"), rows.column("value")
         headers, header_sizes = _headers(rows)
         key_sizes, value_sizes = _sizes(keys), _sizes(values)
         lengths = np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0) + header_sizes
-        starts = _cuts(numbers[order], lengths + _RECORD_BYTES, self.bytes_max - _HEAD.size - _BODY.size)
-        counts = np.diff(starts)
+        rooms = np.minimum(where.bytes_max, self.bytes_max) - _HEAD.size - _BODY.size
+        starts = _cuts(numbers, lengths + _RECORD_BYTES, rooms)
+        firsts, counts = starts[:-1], np.diff(starts)
         times = _times(rows, now_ms)
         deltas = [
-            times - np.repeat(times[starts[:-1]], counts),
-            np.arange(len(order)) - np.repeat(starts[:-1], counts),
+            times - np.repeat(times[firsts], counts),
+            np.arange(len(order)) - np.repeat(firsts, counts),
             key_sizes,
         ]
         widths = sum(_width(_zigzag(column)) for column in (*deltas, value_sizes))
@@ -130,19 +160,19 @@ class Press:
         written = pc.binary_join_element_wise(
             heads, keys, _varints(value_sizes), values, headers, _NOTHING, null_handling="replace", null_replacement=""
         )
-        _, ends, data = written.buffers()
-        bounds = np.frombuffer(ends, np.int64)[starts].tolist()
-        latest = np.maximum.reduceat(times, starts[:-1])
-        view = memoryview(data)
-        for number, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=False)):
-            yield Batch(
-                places[int(numbers[order[start]])],
-                count,
-                int(times[start]),
-                int(latest[number]),
-                CODECS[self.codec],
-                _compressed(view[bounds[number] : bounds[number + 1]], self.codec),
-            )
+        places = [where.places[number] for number in numbers[firsts].tolist()]
+        columns = [
+            text_of(*(name.encode() for name, _ in places)).cast(pa.string())
+            if topic is None
+            else pa.nulls(len(places), pa.string()),
+            column_of(np.array([partition for _, partition in places], np.int64)),
+            column_of(counts),
+            column_of(times[firsts]),
+            column_of(np.maximum.reduceat(times, firsts)),
+            column_of(np.full(len(places), CODECS[self.codec], np.int64)),
+            _compressed(written, starts, self.codec),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
 
 def partitions_of(keys: pa.Array, counts: Ints) -> Ints:
@@ -154,35 +184,44 @@ def partitions_of(keys: pa.Array, counts: Ints) -> Ints:
     return found
 
 
-def _places(
-    records: pa.RecordBatch, topic: str | None, partitions: Callable[[str], int]
-) -> tuple[Sequence[Place], Ints]:
-    """All places that records could go to, and the number of the one that each goes to."""
-    if topic is None:
-        topics = records.column("topic")
-        names, which = topics.dictionary.to_pylist(), numbers_of(topics.indices)
-        is_used = np.bincount(which, minlength=len(names)) > 0
-    else:
-        names, which, is_used = [topic], np.zeros(records.num_rows, np.int32), np.array([True])
-    counts = np.array([partitions(name) if used else 0 for name, used in zip(names, is_used, strict=True)], np.int64)
-    chosen = partitions_of(records.column("key"), counts[which])
-    if "partition" in records.schema.names:
-        said = records.column("partition")
-        chosen = np.where(is_valid_of(said), numbers_of(said), chosen)
-        # One that the topic does not have is its own place, for which the broker has the words.
-        counts = np.maximum(counts, int(chosen.max()) + 1)
-    firsts = starts_of(counts)
-    places = [(name, number) for name, count in zip(names, counts.tolist(), strict=True) for number in range(count)]
-    return places, firsts[which] + chosen
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """All places that some records could go to."""
+
+    places: Sequence[Place]
+    bytes_max: Ints
+    """What each takes at once."""
+    numbers: Ints
+    """Of each record, the number of its place."""
+
+    @classmethod
+    def of(cls, records: pa.RecordBatch, topic: str | None, limits: Callable[[str], Limits]) -> _Places:
+        if topic is None:
+            topics = records.column("topic")
+            names, which = topics.dictionary.to_pylist(), numbers_of(topics.indices)
+            is_used = np.bincount(which, minlength=len(names)) > 0
+        else:
+            names, which, is_used = [topic], np.zeros(records.num_rows, np.int32), np.array([True])
+        taken = [limits(name) if used else Limits(0, 0) for name, used in zip(names, is_used, strict=True)]
+        counts = np.array([each.partitions for each in taken], np.int64)
+        chosen = partitions_of(records.column("key"), counts[which])
+        if "partition" in records.schema.names:
+            said = records.column("partition")
+            chosen = np.where(is_valid_of(said), numbers_of(said), chosen)
+            # One that the topic does not have is its own place, for which the broker has the words.
+            counts = np.maximum(counts, int(chosen.max()) + 1)
+        places = [(name, number) for name, count in zip(names, counts.tolist(), strict=True) for number in range(count)]
+        bytes_max = np.repeat(np.array([each.record_bytes for each in taken], np.int64), counts)
+        return cls(places, bytes_max, starts_of(counts)[which] + chosen)
 
 
-def _cuts(numbers: Ints, sizes: Ints, room: int) -> Ints:
-    """Where each batch begins, and where the last one ends: it is for one place, and no larger than `room` unless it has one record."""
+def _cuts(numbers: npt.NDArray[Any], sizes: Ints, rooms: Ints) -> Ints:
+    """Where each batch begins, and where the last one ends: it is for one place, and no larger than its room unless it has one record."""
     ends = starts_of(sizes)
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     starts: list[int] = []
     for start, stop in pairwise(edges):
-        at = start
+        at, room = start, rooms[numbers[start]]
         while at < stop:
             starts.append(at)
             at = max(at + 1, int(np.searchsorted(ends, ends[at] + room, "right")) - 1)
@@ -284,10 +323,18 @@ def _murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
     return found
 
 
-def _compressed(data: memoryview, codec: str) -> bytes | memoryview:
-    """Snappy and lz4 in the frames of Kafka's own, which knows neither one block of snappy nor blocks of lz4 that refer to others."""
+def _compressed(written: pa.Array, starts: Ints, codec: str) -> pa.Array:
+    """The records of each batch behind each other. Not copied unless they are compressed."""
+    _, ends, data = written.buffers()
+    bounds = np.frombuffer(ends, np.int64)[starts]
     if codec == "none":
-        return data
+        return pa.Array.from_buffers(_BINARY, len(starts) - 1, [None, pa.py_buffer(bounds), data])
+    view = memoryview(data)
+    return text_of(*(_compress_batch(view[start:stop], codec) for start, stop in pairwise(bounds.tolist())))
+
+
+def _compress_batch(data: memoryview, codec: str) -> bytes:
+    """Snappy and lz4 in the frames of Kafka's own, which knows neither one block of snappy nor blocks of lz4 that refer to others."""
     if codec == "snappy":
         blocks = [_compress(part, "snappy") for part in _parts(data)]
         return _XERIAL + b"".join(struct.pack(">i", len(block)) + block for block in blocks)

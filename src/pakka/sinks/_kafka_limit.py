@@ -72,6 +72,10 @@ class Gauge:
             if trouble is not None:
                 raise refuser.plain(f"`topic` {trouble}", _TOPIC_HINT)
 
+    def limits(self, topic: str) -> Limits:
+        """Of a topic that some record has named: as it was when the first one came, or the order of a key would not be kept."""
+        return self._known[topic]
+
     def learn(self, column: str, topics: pa.Array) -> None:
         """Refuse a name that is none of a topic, or of none that is there."""
         for number, topic in enumerate(topics.dictionary.to_pylist()):

@@ -6,7 +6,6 @@ docs/decisions/0012-kafka-transactions-on-a-real-broker.md.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from kafka.protocol.producer import (  # type: ignore[import-untyped]
     TxnOffsetCommitRequest,
 )
 
+from pakka.errors import SinkError
 from pakka.kafka_line import Address
 from pakka.sinks._kafka_batch import Handle, Place
 from pakka.sinks._kafka_raw import Registry, begin_request, begun
@@ -29,8 +29,6 @@ _PRODUCE_VERSION = 11
 """The last one of the transactions that `PROTOCOL` names."""
 _GROUP_VERSION = 3
 """Of what is asked of a group in a transaction: the first that names no member of it."""
-_FRESH_S = 60.0
-"""Partitions that are added to a topic are noticed within it."""
 _PRODUCE_S = 30.0
 """For the answer to one request with batches, replicas and all. Whoever has none by then sends it again, which is harmless."""
 
@@ -51,12 +49,9 @@ class Post(Registry):
     def __init__(self, whose: object, address: Address) -> None:
         super().__init__(whose, address)
         self._leaders: dict[Place, int] = {}
-        self._seen: dict[str, float] = {}
-        """When each topic was looked up."""
 
     def close(self) -> None:
         self._leaders.clear()
-        self._seen.clear()
         super().close()
 
     def begin_in(self, handle: Handle, places: Collection[Place]) -> None:
@@ -75,15 +70,24 @@ class Post(Registry):
 
         self._patiently(ask)
 
-    def partitions(self, topic: str) -> int:
-        """How many a topic has, or had a minute ago."""
+    def find(self, places: Collection[Place]) -> None:
+        """Know who leads these places. `SinkError`: a topic has fewer partitions than it had when its records were prepared."""
 
-        def ask() -> int:
-            if time.monotonic() - self._seen.get(topic, -_FRESH_S) >= _FRESH_S:
-                self._look_up([topic])
-            return sum(place[0] == topic for place in self._leaders)
+        def ask() -> None:
+            unknown = {topic for topic, partition in places if (topic, partition) not in self._leaders}
+            if unknown:
+                self._look_up(unknown)
 
-        return self._patiently(ask)
+        self._patiently(ask)
+        gone = max((place for place in places if place not in self._leaders), default=None)
+        if gone is not None:
+            topic, partition = gone
+            count = sum(place[0] == topic for place in self._leaders)
+            raise SinkError(
+                f"{self.whose}: {self.address}: records wait for partition {partition} of topic `{topic}`, which has {count}: it was made "
+                "anew with fewer since they were prepared; nothing was changed",
+                hint=f"give topic `{topic}` as many partitions as it had, at least {partition + 1}, and run again",
+            )
 
     def post(self, handle: Handle, batches: Mapping[Place, bytes]) -> Posted:
         """Send batches, one a place at most, and do not wait: `settle` does."""
@@ -114,7 +118,6 @@ class Post(Registry):
                 trouble = error(where)
             if trouble is not None:
                 self._leaders.clear()
-                self._seen.clear()
                 raise trouble
             if left:
                 raise errors.LeaderNotAvailableError(f"no answer for {sorted(left)}")
@@ -209,7 +212,6 @@ class Post(Registry):
                         f"topic `{topic['name']}`, partition {part['partition_index']}"
                     )
                 self._leaders[topic["name"], part["partition_index"]] = part["leader_id"]
-            self._seen[topic["name"]] = time.monotonic()
 
 
 def _taken(answers: Collection[Any]) -> Iterator[tuple[Place, Any, str]]:

@@ -1,28 +1,34 @@
-"""Records out of Arrow batches into a transaction: packed as brokers keep them, and sent while the next ones are packed.
+"""Batches that are packed already into a transaction: signed, and sent while the next ones are signed.
 
 Nothing is in doubt about a record: each batch is waited for, and one that has no answer is sent again, under the number by which
-its broker knows it. There is one batch a partition on its way at most, so they arrive in their order.
+its broker knows it. There is one batch a partition on its way at most, so they arrive in their order. Several requests are: a broker takes
+the next one from a line when it has answered the last, and should find it there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pakka.errors import PakkaError
 from pakka.kafka_line import DriverError
-from pakka.sinks._kafka_batch import Batch, Handle, Place, Press
+from pakka.sinks._kafka_batch import Batch, Handle, Place, Press, unpacked
+from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_post import Post, Posted
-from pakka.sinks._numpy import text_of
+from pakka.sinks._numpy import column_of, text_of
 
-_BLOCK_BYTES, _BLOCK_ROWS = 8 << 20, 100_000
-"""So much is packed at a time: enough for large batches, and two of it are in memory."""
+_PRESS = Press(1 << 20)
+"""For records of the sink's own, one at a time."""
+_ANYWHERE = Limits(1, 1 << 20)
+_REQUEST_BYTES = 1 << 20
+"""Batches are sent together up to that. Larger requests cost brokers more for each byte: their memory is made for smaller ones."""
+_ON_WAY_MAX = 3
+"""So many requests wait for an answer at most. kafka-python refuses the sixth of a line, and others are sent over it too."""
 
 
 @dataclass
@@ -31,81 +37,63 @@ class Seat:
 
     post: Post
     handle: Handle
-    press: Press
     patience_s: float
     """How long a broker may take for a batch, restarts and all."""
     sent: dict[Place, int] = field(default_factory=dict)
     """Records to each place, over all transactions: brokers count along."""
 
-    def outbox(self, topic: str | None, touched: set[str]) -> Outbox:
+    def outbox(self, topic: str, touched: set[str]) -> Outbox:
         return Outbox(self, topic, touched)
 
 
 class Outbox:
     """The records of one transaction on their way. An error is the last word: the transaction is of no use any more."""
 
-    def __init__(self, seat: Seat, topic: str | None, touched: set[str]) -> None:
+    def __init__(self, seat: Seat, topic: str, touched: set[str]) -> None:
         self.seat = seat
         self.topic = topic
-        """None: each record says its own."""
+        """Of batches that name none; empty if each names its own."""
         self.touched = touched
         """Every topic that a record was taken for, which whoever gave it knows also if sending fails."""
         self._begun: set[Place] = set()
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = self._rows = 0
-        self._posted: Posted | None = None
+        self._posted: list[Posted] = []
+        """On their way, the oldest first."""
 
-    def send(self, batch: pa.RecordBatch) -> None:
-        """Take records. Waits while too many are on their way, and raises as soon as one is known not to be taken."""
-        if batch.num_rows:
-            self.touched.update(
-                [self.topic] if self.topic is not None else pc.unique(batch.column("topic")).to_pylist()
-            )
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            part = batch.slice(start, _BLOCK_ROWS)
-            self._waiting.append(part)
-            self._bytes += part.nbytes
-            self._rows += part.num_rows
-            if self._bytes >= _BLOCK_BYTES or self._rows >= _BLOCK_ROWS:
-                self._push()
+    def send(self, packed: pa.RecordBatch) -> None:
+        """Take rows of `PACKED`. Waits while others are on their way, and raises as soon as one is known not to be taken."""
+        self._post(unpacked(packed, self.topic))
 
     def send_one(self, topic: str, value: bytes, key: bytes, partition: int) -> None:
         """One record of the sink's own, behind all that was taken before."""
-        self._push()
-        self.touched.add(topic)
-        said = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([partition], np.int32))])
-        records = pa.RecordBatch.from_arrays([text_of(key), text_of(value), said], ["key", "value", "partition"])
-        self._post(records, topic)
+        said = column_of(np.array([partition], np.int32))
+        record = pa.RecordBatch.from_arrays([text_of(key), text_of(value), said], ["key", "value", "partition"])
+        packed = _PRESS.pack(record, topic, lambda _: _ANYWHERE, time.time_ns() // 1_000_000)
+        self._post(unpacked(packed, topic))
 
     def settle(self) -> None:
         """Wait until the brokers have everything."""
-        self._push()
-        self._await()
+        while self._posted:
+            self._await()
 
     def drop(self) -> None:
         """Send nothing more, and wait for what is on its way: it must not arrive when the transaction has ended."""
-        self._waiting.clear()
-        # Whatever is said of it, the transaction is aborted.
-        with suppress(PakkaError, *DriverError):
-            self._await(0.0)
+        while self._posted:
+            # Whatever is said of it, the transaction is aborted.
+            with suppress(PakkaError, *DriverError):
+                self._await(0.0)
 
-    def _push(self) -> None:
-        waiting, self._waiting, self._bytes, self._rows = self._waiting, [], 0, 0
-        if waiting:
-            (block,) = pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks().to_batches()
-            self._post(block, self.topic)
-
-    def _post(self, records: pa.RecordBatch, topic: str | None) -> None:
-        seat = self.seat
-        now_ms = time.time_ns() // 1_000_000
-        batches = seat.press.batches(records, topic, seat.post.partitions, now_ms)
-        for some in _rounds(list(batches)):
-            self._await()
-            new = {batch.place for batch in some} - self._begun
-            if new:
-                seat.post.begin_in(seat.handle, new)
-                self._begun |= new
-            self._posted = seat.post.post(seat.handle, {batch.place: self._signed(batch) for batch in some})
+    def _post(self, batches: Iterable[Batch]) -> None:
+        post, handle, waiting = self.seat.post, self.seat.handle, list(batches)
+        self.touched.update(batch.place[0] for batch in waiting)
+        new = {batch.place for batch in waiting} - self._begun
+        if new:
+            post.find(new)
+            post.begin_in(handle, new)
+            self._begun |= new
+        for some in _requests(waiting):
+            while len(self._posted) >= _ON_WAY_MAX or any(some.keys() & posted.batches for posted in self._posted):
+                self._await()
+            self._posted.append(post.post(handle, {place: self._signed(batch) for place, batch in some.items()}))
 
     def _signed(self, batch: Batch) -> bytes:
         sent = self.seat.sent.get(batch.place, 0)
@@ -113,15 +101,27 @@ class Outbox:
         return batch.signed(self.seat.handle, sent)
 
     def _await(self, patience_s: float | None = None) -> None:
-        posted, self._posted = self._posted, None
-        if posted is not None:
-            self.seat.post.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
+        """Wait for the oldest."""
+        posted = self._posted.pop(0)
+        self.seat.post.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
 
 
-def _rounds(batches: list[Batch]) -> Iterator[list[Batch]]:
-    """One batch a place at a time: brokers take no more in a request."""
-    while batches:
-        some: dict[Place, Batch] = {}
-        rest = [batch for batch in batches if some.setdefault(batch.place, batch) is not batch]
-        yield list(some.values())
-        batches = rest
+def _requests(batches: Iterable[Batch]) -> Iterator[dict[Place, Batch]]:
+    """What is sent together: one batch a place, since brokers take no more, and as much as a request should have."""
+    turns: dict[Place, int] = {}
+
+    def turn(batch: Batch) -> int:
+        turns[batch.place] = turns.get(batch.place, 0) + 1
+        return turns[batch.place]
+
+    some: dict[Place, Batch] = {}
+    size = 0
+    # Each place in turn: the next batch of one waits for the answer to its last.
+    for batch in sorted(batches, key=turn):
+        if batch.place in some or (some and size + len(batch.records) > _REQUEST_BYTES):
+            yield some
+            some, size = {}, 0
+        some[batch.place] = batch
+        size += len(batch.records)
+    if some:
+        yield some

@@ -26,11 +26,11 @@ from pakka.points import reach
 from pakka.sinks._kafka_applier import ABORT_S
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import PARTITION, Page
+from pakka.sinks._kafka_pack import open_spool
 from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
 from pakka.sinks._kafka_raw import PROTOCOL
 from pakka.sinks._kafka_slots import Entered
-from pakka.sinks._spool import SpoolWriter, no_rows, staging_of
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -45,12 +45,9 @@ class KafkaWriter:
         self.slot = slot
         self.id = sink.slot_id(binding, slot)
         self.rows = 0
-        self.encode = sink.open_encoder(binding, schema)
-        records = self.encode(no_rows(schema)).schema
-        # First of all: it refuses an attempt that was begun before, and whatever is open in Kafka has its name there.
-        self.spool = SpoolWriter(
-            staging_of(binding, slot.fence), slot, records, lambda batch: batch, sink.spool_bytes_max
-        )
+        self.packer = sink.open_packer(binding, schema)
+        # Before anything is asked for: it refuses an attempt that was begun before, and whatever is open in Kafka has its name there.
+        self.spool = open_spool(sink, binding, slot)
         self.control = sink.open_control(binding)
         self.post = Post(self._who, sink.address)
         self._outbox: Outbox | None = None
@@ -63,17 +60,14 @@ class KafkaWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         with self._told():
-            records = self.encode(batch)
             if batch.num_rows and self._outbox is None and not self._is_visible:
                 self._begin()
-            if not self._is_visible:
-                self.spool.write(records)
-            if self._outbox is not None:
-                self._outbox.send(records)
+            self._keep(self.packer.take(batch))
             self.rows += batch.num_rows
 
     def prepare(self, checksum: str) -> Prepared:
         with self._told():
+            self._keep(self.packer.rest())
             if self._is_visible:
                 self.spool.discard()
                 return Prepared(self.slot, self.rows, checksum)
@@ -89,7 +83,7 @@ class KafkaWriter:
         self._outbox = None
         self._close()
         reach("task.kafka.prepared", self.slot.epoch)
-        return Prepared(self.slot, self.rows, checksum, {**copy.detail, **self._detail(handle)})
+        return Prepared(self.slot, copy.rows, checksum, {**copy.detail, **self._detail(handle)})
 
     def discard(self) -> None:
         if self._outbox is not None:
@@ -101,6 +95,13 @@ class KafkaWriter:
         finally:
             self._close()
         self.spool.discard()
+
+    def _keep(self, packs: Iterator[pa.RecordBatch]) -> None:
+        """Into the spool, and on the way. Of a slot that is visible they are only made, which refuses what must be refused."""
+        for packed in packs:
+            if self._outbox is not None:
+                self.spool.write(packed)
+                self._outbox.send(packed)
 
     def _begin(self) -> None:
         """With the id in hand, look at the ledger: whose the sink is, and whether this slot is visible already."""
@@ -117,7 +118,7 @@ class KafkaWriter:
             return
         reach("task.kafka.begun", self.slot.epoch)
         self._deadline = int(time.time() + timeout_ms / 1000)
-        self._handle, self._outbox = seat.handle, seat.outbox(self.sink.topic or None, self._touched)
+        self._handle, self._outbox = seat.handle, seat.outbox(self.sink.topic, self._touched)
 
     def _is_held(self, page: Page) -> bool:
         """Whether this slot of the epoch that the ledger names is visible."""

@@ -28,6 +28,11 @@ def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
 
 
+def column_of(numbers: npt.NDArray[Any]) -> pa.Array:
+    """A column of these numbers, the other way round of `numbers_of`."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def is_valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
     return numbers_of(array.is_valid().cast(pa.uint8())).view(np.bool_)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pakka.contract.audit import Probe, Scratch
 from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
-from pakka.errors import ConfigError, SinkError
+from pakka.errors import ConfigError
 from pakka.kafka_error import told
 from pakka.kafka_line import Address, Cluster, DriverError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
@@ -27,8 +27,8 @@ from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_ledger import LedgerTopic
-from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_mender import Mender
+from pakka.sinks._kafka_pack import Packer, PackWriter
 from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
 from pakka.sinks._kafka_produce import Seat
@@ -38,7 +38,6 @@ from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
 from pakka.sinks._kafka_transactions import CannotAskError, passed_on
 from pakka.sinks._kafka_writer import KafkaWriter
-from pakka.sinks._spool import Encoder
 from pakka.sinks.spooled import SpooledSink
 
 _RECORD_BYTES_MAX = 100 << 20
@@ -73,7 +72,7 @@ class KafkaSink(SpooledSink):
     partition: str = ""
     """A column that is the record's partition; null leaves it to the key."""
     timestamp: str = ""
-    """A column that is the record's time; null is the time of the commit."""
+    """A column that is the record's time; null is the time at which its slot is prepared."""
     way: Literal["spooled", "prepared"] = "spooled"
     """How rows wait for the decision. `spooled`: in pakka's spool, and an epoch is one transaction. `prepared`: in a transaction that each
     slot holds open, with the spool as a copy for the case that it expires; faster where one producer is too slow."""
@@ -157,8 +156,10 @@ class KafkaSink(SpooledSink):
     def ledger_topic(self, binding: Binding) -> str:
         return f"{self.ledger}.ledger.{binding.pipeline}.{binding.sink}"
 
-    def open_encoder(self, binding: Binding, schema: pa.Schema) -> Encoder:
-        return RecordEncoder(binding, self._recipe, schema, lambda topic: self._look(binding, topic))
+    def open_packer(self, binding: Binding, schema: pa.Schema) -> Packer:
+        """What becomes of rows on the executors."""
+        encode = RecordEncoder(binding, self._recipe, schema, lambda topic: limits_of(self, binding, topic))
+        return Packer(encode, Press(int(self.address.settings.get("batch.size", BATCH_BYTES)), self.codec))
 
     def slots_topic(self, binding: Binding) -> str:
         """The topic that tells which slots are committed, for `way: prepared`."""
@@ -182,9 +183,8 @@ class KafkaSink(SpooledSink):
         return Mender(registry, ident, book)
 
     def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
-        if self.way == "prepared":
-            return KafkaWriter(self, binding, slot, schema)
-        return super().open_writer(binding, slot, schema)
+        kind = KafkaWriter if self.way == "prepared" else PackWriter
+        return kind(self, binding, slot, schema)
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         if self.way == "prepared":
@@ -215,12 +215,14 @@ class KafkaSink(SpooledSink):
 
     def open_seat(self, post: Post, transactional_id: str, timeout_ms: int) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
+        if self.topic:
+            # Asked for what is missing to be told at the start, and not by the first rows.
+            limits_of(self, post.whose, self.topic)
         settings = self.address.settings
         said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
-        press = Press(self._batch_bytes(post.whose), self.codec)
         # By 0 librdkafka means for ever.
         patience_ms = min(timeout_ms, int(said) or timeout_ms)
-        return Seat(post, post.take(transactional_id, timeout_ms), press, patience_ms / 1000)
+        return Seat(post, post.take(transactional_id, timeout_ms), patience_ms / 1000)
 
     @property
     def codec(self) -> str:
@@ -239,26 +241,6 @@ class KafkaSink(SpooledSink):
             # It takes a right of its own to ask. What every client may have is enough for most epochs.
             most = _USUAL_TRANSACTION_MS
         return min(most, _TRANSACTION_MS)
-
-    def _look(self, binding: Binding, topic: str) -> Limits | None:
-        """What a topic takes. One that takes less at once than the producer sends is refused: it would be so after the decision."""
-        limits = limits_of(self, binding, topic)
-        batch_bytes = self._batch_bytes(binding)
-        if limits is not None and limits.record_bytes < batch_bytes:
-            raise SinkError(
-                f"{binding}: {self.address}: topic `{topic}` takes {limits.record_bytes} bytes at once, and batches have up to "
-                f"{batch_bytes}; nothing was written",
-                hint=f"set `batch.size: {limits.record_bytes}` in `settings`, or raise `max.message.bytes` of the topic",
-            )
-        return limits
-
-    def _batch_bytes(self, whose: object) -> int:
-        """A batch of several records must fit into what the topic takes at once."""
-        said = self.address.settings.get("batch.size")
-        if said is not None:
-            return int(said)
-        limits = limits_of(self, whose, self.topic) if self.topic else None
-        return min(BATCH_BYTES, limits.record_bytes) if limits is not None else BATCH_BYTES
 
     @property
     def _recipe(self) -> Recipe:

@@ -39,7 +39,15 @@ from pakka.model.id import Binding, Slot
 from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Outcome
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.points import reach
-from pakka.sinks._spool import SPOOL_BYTES_MAX, Encoder, SpoolReader, SpoolWriter, spool_errors, staging_of
+from pakka.sinks._spool import (
+    SPOOL_BYTES_MAX,
+    Encoder,
+    SpoolReader,
+    SpoolWriter,
+    as_it_is,
+    spool_errors,
+    staging_of,
+)
 from pakka.sinks._staging import write_durably
 
 
@@ -123,7 +131,7 @@ class SpooledSink(ABC):
         The place to refuse, with `SchemaError`, what `apply` could not store: before the decision an epoch can still be
         aborted, after it the pipeline can only stop.
         """
-        return _as_it_is
+        return as_it_is
 
     def guarantee(self) -> SinkGuarantee:
         return SinkGuarantee(
@@ -139,10 +147,6 @@ class SpooledSink(ABC):
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         is_exact = self.guarantee().level is Level.EXACTLY_ONCE
         return SpooledCommitter(binding, fence, self.open_applier(binding), is_exact)
-
-
-def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ import json
 import time
 from contextlib import closing
 
+import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
+from pakka.sinks._kafka_batch import Press
+from pakka.sinks._kafka_limit import Limits
 
 PATIENCE_S = 30
 
@@ -46,6 +49,12 @@ class Driver:
     def deliver(self, epoch, *batches, position=""):
         outcome = self.commit(epoch, self.prepare(epoch, *batches), position)
         assert outcome.kind is Kind.COMMITTED, outcome.reason
+
+
+def packed(topic, value):
+    """One record without a key, as the spool has it."""
+    record = pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())})
+    return Press(1_000_000).pack(record, topic, lambda _: Limits(1, 1_000_000), time.time_ns() // 1_000_000)
 
 
 def read(servers, topic, at_least=0):

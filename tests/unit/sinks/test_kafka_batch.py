@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 from kafka.record import MemoryRecords
 
-from pakka.sinks._kafka_batch import SEQUENCES, Handle, Press, partitions_of
+from pakka.sinks._kafka_batch import CODECS, SEQUENCES, Handle, Press, partitions_of, unpacked
+from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_record import HEADERS, TOPICS
 
 BINARY = pa.large_binary()
 OURS = Handle("id", 7, 3)
 NOW = 1_769_860_800_000
 PARTITIONS = 5
+LIMITS = Limits(PARTITIONS, 1 << 30)
 
 some_bytes = st.none() | st.binary(max_size=300)
 header = st.fixed_dictionaries({"key": st.text(max_size=5), "value": st.none() | st.binary(max_size=200)})
@@ -43,7 +45,7 @@ def columns_of(rows):
 
 
 def pressed(records, topic="t", bytes_max=1_000_000):
-    return list(Press(bytes_max).batches(records, topic, lambda _: PARTITIONS, NOW))
+    return list(unpacked(Press(bytes_max).pack(records, topic, lambda _: LIMITS, NOW), topic or ""))
 
 
 def read_back(batch, sequence=0):
@@ -91,11 +93,11 @@ def test_a_topic_that_no_record_names_is_not_asked_for():
     values = pa.array([b"1", b"2"], BINARY)
     asked = []
 
-    def partitions(topic):
+    def limits(topic):
         asked.append(topic)
-        return 2
+        return LIMITS
 
-    list(Press(1000).batches(pa.record_batch({"topic": topics, "key": values, "value": values}), None, partitions, NOW))
+    Press(1000).pack(pa.record_batch({"topic": topics, "key": values, "value": values}), None, limits, NOW)
     assert asked == ["there"]
 
 
@@ -132,18 +134,38 @@ def test_without_a_transactional_id_a_batch_is_of_no_transaction():
     assert not found.is_transactional
 
 
-def test_nothing_is_made_of_nothing():
-    assert pressed(pa.record_batch({"key": pa.array([], BINARY), "value": pa.array([], BINARY)})) == []
+def test_a_topic_that_takes_less_at_once_gets_smaller_batches_than_its_neighbour():
+    topics = pa.array(["narrow", "wide"] * 50).dictionary_encode().cast(TOPICS)
+    values = pa.array([b"x" * 100] * 100, BINARY)
+    records = pa.record_batch({"topic": topics, "key": pa.array([b"k"] * 100, BINARY), "value": values})
+    taken = {"narrow": 500, "wide": 5000}
+    packed = Press(3000).pack(records, None, lambda topic: Limits(1, taken[topic]), NOW)
+    most = dict.fromkeys(taken, 0)
+    for batch in unpacked(packed, ""):
+        most[batch.place[0]] = max(most[batch.place[0]], len(batch.signed(OURS, 0)))
+    assert 300 < most["narrow"] <= 500
+    assert 2000 < most["wide"] <= 3000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_packed_is_read_from_any_slice_of_it(codec):
+    values = [b"%d" % n * 40 for n in range(100)]
+    records = pa.record_batch({"key": pa.nulls(100, BINARY), "value": pa.array(values, BINARY)})
+    packed = Press(1000, codec).pack(records, "t", lambda _: LIMITS, NOW)
+    whole = [batch.signed(OURS, 0) for batch in unpacked(packed, "t")]
+    assert len(whole) > 5
+    assert [b.signed(OURS, 0) for at in range(len(whole)) for b in unpacked(packed.slice(at, 1), "t")] == whole
 
 
 def test_pandas_is_not_needed():
     """Its import would cost every worker half a second."""
     code = (
         "import sys, numpy as np, pyarrow as pa\n"
-        "from pakka.sinks._kafka_batch import Press\n"
+        "from pakka.sinks._kafka_batch import Press, unpacked\n"
+        "from pakka.sinks._kafka_limit import Limits\n"
         "from pakka.sinks._numpy import text_of\n"
         "records = pa.RecordBatch.from_arrays([text_of(b'k', b'l'), text_of(b'v', b'w')], ['key', 'value'])\n"
-        "assert len(list(Press(1000).batches(records, 't', lambda _: 1, 0))) == 1\n"
+        "assert len(list(unpacked(Press(1000).pack(records, 't', lambda _: Limits(1, 1000), 0), 't'))) == 1\n"
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

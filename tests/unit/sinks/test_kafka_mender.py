@@ -4,19 +4,18 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from pakka.errors import SinkError, UnavailableError
 from pakka.model.id import Binding
-from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_produce, _kafka_topic
+from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_topic
 from pakka.sinks._kafka_mender import Note
 from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
 from tests.fixtures.kafka import need_kafka
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, packed
 from tests.unit.sinks.kafka_ruins import CarelessSink, Case, Ruin, hanging, refunds, ruined
 
 
@@ -26,13 +25,11 @@ def fail(driver: Driver, epoch: int, number: int) -> None:
 
     def broken():
         value = f'{{"id":{number}}}'.encode()
-        yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([value], pa.large_binary())})
+        yield packed(driver.sink.topic, value)
         raise SinkError("the spool is gone")
 
-    with pytest.MonkeyPatch.context() as at_once:
-        at_once.setattr(_kafka_produce, "_BLOCK_ROWS", 1)
-        with pytest.raises(SinkError, match="the spool is gone"):
-            applier.apply(Token("refunds.out", driver.fence, epoch, 2, "", "entry"), broken())
+    with pytest.raises(SinkError, match="the spool is gone"):
+        applier.apply(Token("refunds.out", driver.fence, epoch, 2, "", "entry"), broken())
 
 
 def committed(ruin: Ruin) -> None:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pakka.errors import SchemaError
-from pakka.model.id import Binding, Slot
+from pakka.model.id import Binding
 from pakka.sinks._kafka_limit import OVERHEAD_BYTES, Limits
 from pakka.sinks._kafka_record import HEADERS, TOPICS, Recipe, RecordEncoder
-from pakka.sinks._spool import SpoolReader, SpoolWriter, no_rows, staging_of
+from pakka.sinks._spool import no_rows
 from pakka.testing.contract.columns import MOMENTS, NESTED, NUMBERS, PLAIN, TEXTS
 from tests.conformance.decode import loads, value_of
 
@@ -183,21 +183,6 @@ def test_slices_of_a_batch_are_encoded_as_what_they_are():
     whole = records(batch, recipe).to_pylist()
     assert records(batch.slice(1, 2), recipe).to_pylist() == whole[1:3]
     assert records(batch.slice(3), recipe).to_pylist() == whole[3:]
-
-
-def test_records_pass_through_the_spool_with_new_topics_in_every_batch(tmp_path):
-    binding = Binding("refunds", "out", str(tmp_path))
-    batches = [pa.record_batch({"to": [f"t{n}", "t0"], "x": [n, n]}) for n in range(4)]
-    encode = RecordEncoder(binding, Recipe("json", topic_column="to"), batches[0].schema)
-    staging = staging_of(binding, 1)
-    staging.raise_fence()
-    writer = SpoolWriter(staging, Slot("refunds", "out", 0, 1, 0, 0), batches[0].schema, encode, 1 << 20)
-    for batch in batches:
-        writer.write(batch)
-    reader = SpoolReader(staging, [writer.prepare("0" * 16)])
-    assert reader.verify() is None
-    seen = [(row["topic"], row["value"]) for batch in reader.batches() for row in batch.to_pylist()]
-    assert seen == [(to, b'{"x":%d}' % n) for n in range(4) for to in (f"t{n}", "t0")]
 
 
 # --- Values

@@ -9,18 +9,26 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_line import Cluster
 from pakka.model.id import Binding
 from pakka.model.outcome import Kind
-from pakka.sinks import _kafka_produce, _kafka_topic
+from pakka.sinks import _kafka_topic
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, read, values
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, packed, read, values
 
 SERVERS = "127.0.0.1:1"
 SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
@@ -28,6 +36,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
 
 def refunds(*ids, merchant="chai corner"):
     return pa.record_batch([list(ids), [merchant] * len(ids)], schema=SCHEMA)
+
+
+def await_partitions(admin, topic, count):
+    give_up = time.monotonic() + PATIENCE_S
+    while len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions) != count:
+        assert time.monotonic() < give_up
 
 
 class TestOptions:
@@ -201,14 +215,34 @@ class TestSizes:
         assert not self._is_taken(driver, 500)
         assert self._is_taken(driver, 300)
 
-    def test_a_topic_that_takes_less_than_a_batch_is_refused_with_the_setting(self, make_sink, kafka_topics, tmp_path):
-        small = kafka_topics.create("small", max_message_bytes="5000")
-        driver = Driver(make_sink(topic_column="to"), tmp_path)
-        batch = pa.record_batch({"id": [1], "to": [small]})
-        with pytest.raises(SinkError, match="takes 5000 bytes at once") as refused:
-            driver.prepare(0, batch)
-        assert "batch.size: 5000" in refused.value.hint
-        Driver(make_sink(topic_column="to", settings={"batch.size": 5000}), tmp_path, fence=2).deliver(0, batch)
+    def test_topics_of_one_epoch_are_sent_each_in_batches_that_fit(self, make_sink, kafka_topics, tmp_path):
+        small, large = kafka_topics.create("small", max_message_bytes="3000"), kafka_topics.create("large")
+        sink = make_sink(topic_column="to")
+        batch = pa.record_batch({"id": list(range(2000)), "to": [small, large] * 1000})
+        Driver(sink, tmp_path).deliver(0, batch)
+        assert [len(read(sink.servers, topic, 1000)) for topic in (small, large)] == [1000, 1000]
+
+    def test_a_topic_made_anew_with_fewer_partitions_is_told_and_takes_all_when_it_has_them_again(
+        self, make_sink, tmp_path
+    ):
+        sink = make_sink(parts=4, key="id")
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(0))
+        records = driver.prepare(1, refunds(*range(1, 100)))
+        admin = AdminClient({"bootstrap.servers": sink.servers})
+        admin.delete_topics([sink.topic])[sink.topic].result(PATIENCE_S)
+        await_partitions(admin, sink.topic, 0)
+        admin.create_topics([NewTopic(sink.topic, 1, 1)])[sink.topic].result(PATIENCE_S)
+        await_partitions(admin, sink.topic, 1)
+        driver.committer.applier.post.close()
+        outcome = driver.commit(1, records)
+        assert outcome.kind is Kind.RETRY
+        assert f"partition 3 of topic `{sink.topic}`, which has 1" in outcome.reason
+        assert read(sink.servers, sink.topic) == []
+        admin.create_partitions([NewPartitions(sink.topic, 4)])[sink.topic].result(PATIENCE_S)
+        await_partitions(admin, sink.topic, 4)
+        assert driver.commit(1, records).kind is Kind.COMMITTED
+        assert sorted(v["id"] for v in values(sink.servers, sink.topic, 99)) == list(range(1, 100))
 
     @staticmethod
     def _is_taken(driver, size):
@@ -293,7 +327,7 @@ class TestTransaction:
         position = {"kafka": {"cluster": Cluster(sink.address).id, "group": group, "offsets": {source: {"0": 5}}}}
 
         def broken():
-            yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
+            yield packed(sink.topic, b"x")
             raise SinkError("the spool is gone")
 
         with pytest.raises(SinkError, match="the spool is gone"):
@@ -323,7 +357,7 @@ class TestTransaction:
 
         def overtaken():
             Driver(sink, tmp_path, fence=2)
-            yield pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
+            yield packed(sink.topic, b"x")
 
         with pytest.raises(FencedError, match="fence 1 lost to fence 2"):
             applier.apply(Token("refunds.out", 1, 0, 1, "", "entry"), overtaken())
@@ -332,15 +366,13 @@ class TestTransaction:
     def test_a_transaction_that_takes_too_long_is_told_as_such_and_may_be_repeated(
         self, make_sink, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(_kafka_produce, "_BLOCK_ROWS", 1)
         sink = make_sink(settings={"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
         driver = Driver(sink, tmp_path)
-        batch = pa.record_batch({"key": pa.nulls(1, pa.large_binary()), "value": pa.array([b"x"], pa.large_binary())})
 
         def slow():
             for _ in range(60):
                 time.sleep(0.1)
-                yield batch
+                yield packed(sink.topic, b"x")
 
         with pytest.raises(UnavailableError, match=r"took \d s, and the brokers end it after 1 s") as told:
             driver.committer.applier.apply(Token("refunds.out", 1, 0, 60, "", "entry"), slow())
