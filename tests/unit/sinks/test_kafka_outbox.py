@@ -1,0 +1,75 @@
+"""What is on its way at once: several requests, and never two batches of one partition, whose order and number rest on that."""
+
+import pyarrow as pa
+import pytest
+
+from pakka.errors import UnavailableError
+from pakka.sinks import _kafka_produce
+from pakka.sinks._kafka_batch import Handle, Press
+from pakka.sinks._kafka_limit import Limits
+from pakka.sinks._kafka_post import Posted
+from pakka.sinks._kafka_produce import Seat
+
+BINARY = pa.large_binary()
+
+
+class Slow:
+    """A post that answers only when it is asked, and keeps count."""
+
+    def __init__(self) -> None:
+        self.on_way: list[Posted] = []
+        self.most = 0
+        self.sent: list[tuple[str, int]] = []
+        self.is_away = False
+
+    def find(self, places) -> None:
+        self.begun = set(places)
+
+    def begin_in(self, handle, places) -> None:
+        assert set(places) == self.begun
+
+    def post(self, handle, batches) -> Posted:
+        posted = Posted(handle, batches, None)
+        assert not any(batches.keys() & other.batches.keys() for other in self.on_way)
+        self.on_way.append(posted)
+        self.most = max(self.most, len(self.on_way))
+        self.sent += batches
+        return posted
+
+    def settle(self, posted, patience_s) -> None:
+        self.on_way.remove(posted)
+        if self.is_away:
+            raise UnavailableError("away")
+
+
+def packed(partitions, rows=400, bytes_max=2000):
+    values = pa.array([b"x" * 100] * rows, BINARY)
+    said = pa.array([number % partitions for number in range(rows)], pa.int32())
+    records = pa.record_batch({"key": pa.nulls(rows, BINARY), "value": values, "partition": said})
+    return Press(bytes_max).pack(records, "t", lambda _: Limits(partitions, 1 << 20), 1)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 8])
+def test_several_requests_are_on_their_way_and_one_batch_a_partition(monkeypatch, partitions):
+    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    post = Slow()
+    outbox = Seat(post, Handle("id", 7, 3), 30.0).outbox("t", set())
+    whole = packed(partitions)
+    for _ in range(3):
+        outbox.send(whole)
+    assert post.on_way
+    outbox.settle()
+    assert post.on_way == []
+    assert sorted(post.sent) == sorted([("t", p) for p in whole.column("partition").to_pylist()] * 3)
+    # Two batches fit into a request.
+    assert post.most == {1: 1, 2: 1, 3: 2, 8: _kafka_produce._ON_WAY_MAX}[partitions]
+
+
+def test_what_is_on_its_way_is_waited_for_when_the_rest_is_dropped():
+    post = Slow()
+    outbox = Seat(post, Handle("id", 7, 3), 30.0).outbox("t", set())
+    outbox.send(packed(8, bytes_max=1 << 20))
+    post.is_away = True
+    assert post.on_way
+    outbox.drop()
+    assert post.on_way == []
