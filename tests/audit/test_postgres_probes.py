@@ -367,6 +367,27 @@ def test_row_security_is_found_where_it_hides_rows_of_this_user(lax_server, url)
         do(url, 'DROP ROLE "Night Clerk"')
 
 
+def test_row_security_of_a_partition_binds_nobody_who_names_its_table(url):
+    do(
+        url,
+        "CREATE TABLE refunds (refund_id text PRIMARY KEY, amount bigint) PARTITION BY HASH (refund_id)",
+        "CREATE TABLE part PARTITION OF refunds FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+        "ALTER TABLE part ENABLE ROW LEVEL SECURITY",
+        "CREATE ROLE \"Night Clerk\" LOGIN PASSWORD 'clerk'",
+        'GRANT SELECT, INSERT ON refunds, part TO "Night Clerk"',
+    )
+    theirs = url.replace(f"{postgres.USER}:{postgres.PASSWORD}", "Night%20Clerk:clerk")
+    try:
+        assert weak(theirs) == {}
+        with psycopg.connect(theirs, autocommit=True) as db:
+            with db.cursor().copy("COPY refunds FROM STDIN") as copy:
+                copy.write("RFD-1\t100\n")
+            assert db.execute("SELECT amount FROM refunds").fetchall() == [(100,)]
+            assert db.execute("SELECT amount FROM part").fetchall() == []
+    finally:
+        do(url, 'DROP OWNED BY "Night Clerk"', 'DROP ROLE "Night Clerk"')
+
+
 @pytest.mark.parametrize(
     ("statements", "value", "reason"),
     [

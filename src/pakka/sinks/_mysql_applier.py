@@ -13,7 +13,7 @@ from pakka.model.id import Binding
 from pakka.sinks import _mysql_clerk
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_clerk import MysqlClerk, fence_of, forget, look
-from pakka.sinks._mysql_column import Column, Table, check_engine, fold, quoted, read_table
+from pakka.sinks._mysql_column import Column, Table, fold, hold_tables, quoted, read_table
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, lines_of, text_of
 from pakka.sinks._mysql_load import Loader, Server
@@ -62,6 +62,7 @@ class MysqlApplier(SqlApplier[Line]):
         page = look(line, names, self.key, None)
         if fence != token.fence or token.epoch <= page.newest:
             return False
+        hold_tables(line, self.place, names.own)
         line.do(
             f"INSERT INTO {names.ledger} (pipeline, sink, epoch, slot, fence, attempt, `rows`, checksum, entry) VALUES "
             f"(%(pipeline)s, %(sink)s, %(epoch)s, {HEADER}, 0, 0, %(rows)s, %(checksum)s, %(entry)s)",
@@ -125,12 +126,10 @@ class _Load:
             self.line.do(statement)
 
     def _find(self, names: list[str]) -> list[Column]:
-        # A transaction that has looked at a table keeps its form.
-        self.line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
+        hold_tables(self.line, self.place, [self.sink.where])
         table = read_table(self.line, self.sink.where)
         if table is None:
             raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
-        check_engine(self.place, table, self.sink.where)
         return [self._column(table, name) for name in names]
 
     def _column(self, table: Table, name: str) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -146,9 +146,9 @@ _COLUMNS = """
     FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
 # XA as well as transactions: beside the ledger of InnoDB, an engine without it would be committed on its own.
-_ENGINE = """
-    SELECT t.engine, e.transactions = 'YES' AND e.xa = 'YES' FROM information_schema.tables t
-    LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s
+_ENGINES = """
+    SELECT t.engine, e.transactions = 'YES' AND e.xa = 'YES', t.table_name FROM information_schema.tables t
+    LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name IN %s
 """
 _UNIQUES = """
     SELECT index_name, column_name, sub_part FROM information_schema.statistics
@@ -159,10 +159,10 @@ _UNIQUES = """
 def read_table(line: Line, target: Target) -> Table | None:
     """The table as it is now; None if there is none."""
     where = (target.schema, target.table)
-    found = line.ask(_ENGINE, where)
+    found = line.ask(_ENGINES, (target.schema, (target.table,)))
     if not found:
         return None
-    ((engine, is_transactional),) = found
+    ((engine, is_transactional, _),) = found
     columns = [
         Column(
             name,
@@ -182,6 +182,19 @@ def read_table(line: Line, target: Target) -> Table | None:
             partial.add(index)
     whole = {index: names for index, names in uniques.items() if index not in partial}
     return Table(engine or "", bool(is_transactional), tuple(columns), whole)
+
+
+def hold_tables(line: Line, place: Place, targets: Sequence[Target]) -> None:
+    """Keep these tables of one database as they are until the transaction ends, and refuse those that would have no part in it.
+
+    A ledger without transactions would keep its rows after an abort, and vouch for rows that nobody can see.
+    """
+    # A transaction that has looked at a table keeps its form.
+    line.ask(f"SELECT 1 FROM {', '.join(target.sql for target in targets)} LIMIT 0")
+    tables = tuple(target.table for target in targets)
+    for engine, is_transactional, name in line.ask(_ENGINES, (targets[0].schema, tables)):
+        target = targets[0].beside(name)
+        check_engine(replace(place, table=str(target)), Table(engine or "", bool(is_transactional), ()), target)
 
 
 def check_engine(place: Place, table: Table, target: Target) -> None:

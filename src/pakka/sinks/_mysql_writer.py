@@ -14,7 +14,7 @@ from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.points import reach
 from pakka.sinks._mysql_clerk import DUPLICATE, fence_of, ident_of, listed, slot_of, xid
-from pakka.sinks._mysql_column import Table, quoted, read_table
+from pakka.sinks._mysql_column import Table, hold_tables, quoted, read_table
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_fit import Fit
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, code_of
@@ -100,8 +100,7 @@ class MysqlWriter(SqlWriter[Line]):
             if code_of(error) != _TAKEN_XID:
                 raise
             raise self._used() from error
-        # From here on nobody can change the columns: a transaction that has looked at a table keeps its form.
-        line.ask(f"SELECT 1 FROM {self.sink.where.sql} LIMIT 0")
+        hold_tables(line, self.place, (self.sink.where, *self.clerk.names.own))
         fit = fit_to(self.place, self.sink, schema, read_table(line, self.sink.where), server)
         return fit, Loader(self.place, line, server, self.sink.where.sql)
 

@@ -40,6 +40,7 @@ _OWN = f"""
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relname = ANY(%(own)s) AND c.relkind IN ('r', 'p', 'f', 'v', 'm') AND {_PLACE} ORDER BY c.relname
 """
+# Row security of a partition holds for whoever names it, and not for rows that come and go by way of its table.
 _LEAVES = """
     SELECT c.oid, c.oid::regclass::text, c.relkind::text, c.relpersistence::text, false
     FROM pg_partition_tree(%(oid)s) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf ORDER BY 2

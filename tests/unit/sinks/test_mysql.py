@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pakka.errors import ConfigError, FencedError, SinkError, UnavailableError
+from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import COMMITTED, Kind
 from pakka.sinks import _mysql_clerk, _mysql_line
@@ -213,6 +213,37 @@ def test_the_ledger_forgets_old_epochs(site, monkeypatch):
     for number in range(5):
         assert site.commit(driver, number, [site.prepare(site.slot(number), rows(id=[number]))]) == COMMITTED
     assert site.ask("SELECT DISTINCT epoch FROM pakka_ledger ORDER BY epoch") == [(3,), (4,)]
+
+
+@pytest.mark.parametrize("table", ["refund", "pakka_fence", "pakka_ledger"])
+def test_a_slot_is_not_loaded_beside_a_table_that_has_lost_its_transactions(site, table):
+    """A ledger row that stays after an abort would have the next run pass over rows that are nowhere."""
+    site.deliver(0, rows(id=[1]))
+    site.ask(f"ALTER TABLE {table} ENGINE=MyISAM")
+    before = site.ask("SELECT * FROM pakka_ledger")
+    with pytest.raises(SchemaError, match=rf"{table}` in \S+ is of the engine MyISAM") as refused:
+        site.prepare(site.slot(1), rows(id=[2]))
+    assert (site.ask("SELECT * FROM pakka_ledger"), site.prepared_branches()) == (before, [])
+    site.ask(refused.value.hint.strip("`"))
+    site.deliver(1, rows(id=[2]), fence=2)
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("table", ["refund", "pakka_fence", "pakka_ledger"])
+def test_an_epoch_is_not_applied_beside_a_table_that_has_lost_its_transactions(site, table):
+    site = site.but(way="spooled")
+    site.deliver(0, rows(id=[1]))
+    driver = site.driver(2)
+    record = site.prepare(site.slot(1, fence=2), rows(id=[2]))
+    site.ask(f"ALTER TABLE {table} ENGINE=MyISAM")
+    before = site.ask("SELECT * FROM pakka_ledger")
+    outcome = site.commit(driver, 1, [record])
+    assert outcome.kind is Kind.RETRY
+    assert f"{table}` in" in outcome.reason
+    assert site.ask("SELECT * FROM pakka_ledger") == before
+    site.ask(f"ALTER TABLE {table} ENGINE=InnoDB")
+    assert site.commit(driver, 1, [record]) == COMMITTED
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,)]
 
 
 def test_a_run_that_changes_its_way_is_told_what_to_finish_first(site):
