@@ -39,8 +39,8 @@ _NAME = "varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 
 def ident_of(slot: Slot, database: str) -> str:
     """The name of a slot's branch: its two parts, with a comma between."""
-    gtrid = f"pakka.{_hash(f'{slot.pipeline}.{slot.sink}', 20)}.{slot.epoch}.{slot.fence}"
-    bqual = f"{slot.number}.{slot.attempt}.{_hash(database, 12)}.{slot.pipeline}.{slot.sink}"[:_PART_BYTES]
+    gtrid = f"pakka.{digest(f'{slot.pipeline}.{slot.sink}', 20)}.{slot.epoch}.{slot.fence}"
+    bqual = f"{slot.number}.{slot.attempt}.{digest(database, 12)}.{slot.pipeline}.{slot.sink}"[:_PART_BYTES]
     if len(gtrid) > _PART_BYTES or _BQUAL.fullmatch(bqual) is None:
         raise SinkError(f"`{slot}` has numbers too long for the name of an XA transaction; nothing was changed")
     return f"{gtrid},{bqual}"
@@ -75,7 +75,8 @@ def xid(ident: str) -> str:
     return f"'{gtrid}','{bqual}'"
 
 
-def _hash(text: str, digits: int) -> str:
+def digest(text: str, digits: int) -> str:
+    """As much of a hash as a name has room for."""
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 

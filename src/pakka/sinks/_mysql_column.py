@@ -138,6 +138,14 @@ class Table:
     def find(self, name: str) -> Column | None:
         return next((c for c in self.columns if fold(c.name) == fold(name)), None)
 
+    @property
+    def grows_at_its_end(self) -> bool:
+        """Whether InnoDB keeps the rows in the order in which they come: nothing orders them, or a number that the server gives."""
+        nullable = {fold(c.name) for c in self.columns if c.is_nullable}
+        orders = [names for names in self.uniques.values() if nullable.isdisjoint(map(fold, names))]
+        first = self.find(orders[0][0]) if len(orders) == 1 else None
+        return not orders or (first is not None and first.is_numbered)
+
 
 _COLUMNS = """
     SELECT column_name, data_type, column_type, is_nullable = 'YES', column_default IS NOT NULL, extra,

@@ -4,17 +4,18 @@ import pickle
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import COMMITTED, Kind
-from pakka.sinks import _mysql_clerk, _mysql_line
-from pakka.sinks._mysql_clerk import ident_of, slot_of
+from pakka.sinks import _mysql_clerk, _mysql_line, _mysql_load
+from pakka.sinks._mysql_clerk import digest, ident_of, slot_of
 from pakka.sinks.mysql import MysqlSink
 from tests.fixtures.mysql import PASSWORD, connect, database_of, query
-from tests.unit.sinks.mysql_kit import Site, epoch, rows
+from tests.unit.sinks.mysql_kit import SUM, Site, epoch, rows
 
 pytestmark = pytest.mark.mysql
 
@@ -260,6 +261,74 @@ def test_a_run_that_changes_its_way_is_told_what_to_finish_first(site):
     spooled.deliver(1, rows(id=[2]), fence=3)
     site.deliver(2, rows(id=[3]), fence=4)
     assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,), (3,)]
+
+
+# --- Turns
+
+
+def turn_of(site: Site) -> str:
+    return f"pakka.turn.{digest(str(site.sink.where), 20)}"
+
+
+@pytest.fixture
+def turn(site, mysql_url):
+    """The turn of the table, taken by somebody else; with what gives it back."""
+    if "MariaDB" not in site.ask("SELECT version()")[0][0]:
+        pytest.skip("turns are for MariaDB")
+    with connect(mysql_url) as db, db.cursor() as theirs:
+        theirs.execute("SELECT GET_LOCK(%s, 0)", (turn_of(site),))
+        yield lambda: theirs.execute("SELECT RELEASE_LOCK(%s)", (turn_of(site),))
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_waited_for"),
+    [
+        ("id bigint", True),
+        ("id bigint, UNIQUE (id)", True),
+        ("id bigint, n bigint AUTO_INCREMENT PRIMARY KEY", True),
+        ("id bigint PRIMARY KEY", False),
+        ("id bigint NOT NULL, UNIQUE (id)", False),
+    ],
+)
+def test_slots_load_in_turns_where_all_rows_go_to_the_end_of_the_table(site, turn, monkeypatch, columns, is_waited_for):
+    monkeypatch.setattr(_mysql_load, "_TURN_S", 60)
+    site.ask(f"CREATE TABLE refund ({columns}) ENGINE=InnoDB")
+    driver = site.driver()
+    with ThreadPoolExecutor(1) as pool:
+        slot = pool.submit(site.prepare, site.slot(0), rows(id=[1]))
+        while is_waited_for and not site.ask("SELECT 1 FROM information_schema.processlist WHERE state = 'User lock'"):
+            assert not slot.done()
+        if is_waited_for:
+            turn()
+        assert site.commit(driver, 0, [slot.result(30)]) == COMMITTED
+    assert site.ask("SELECT id FROM refund") == [(1,)]
+
+
+def test_a_turn_that_does_not_come_is_done_without_and_not_asked_for_again(site, turn, monkeypatch):
+    monkeypatch.setattr(_mysql_load, "_TURN_S", 0.1)
+    monkeypatch.setattr(_mysql_load, "_TURN_BYTES", 1)
+    site.ask("CREATE TABLE refund (id bigint) ENGINE=InnoDB")
+    said = []
+    ask = _mysql_line.Line.ask
+    monkeypatch.setattr(
+        _mysql_line.Line, "ask", lambda line, text, *values: (said.append(text), ask(line, text, *values))[1]
+    )
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=[1]), rows(id=[2]), rows(id=[3]))
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,), (3,)]
+    assert len([text for text in said if "_LOCK(" in text]) == 1
+
+
+def test_a_turn_is_given_back_also_by_a_slot_that_is_refused(site):
+    site.ask("CREATE TABLE refund (id bigint, CHECK (id > 0)) ENGINE=InnoDB")
+    site.driver().close()
+    writer = site.sink.open_writer(site.binding, site.slot(0), rows(id=[1]).schema)
+    writer.write(rows(id=[0]))
+    with pytest.raises(SinkError, match="the row is"):
+        writer.prepare(SUM)
+    assert site.ask("SELECT is_free_lock(%s)", turn_of(site)) == [(1,)]
+    writer.discard()
 
 
 # --- Choices
