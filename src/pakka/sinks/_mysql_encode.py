@@ -32,6 +32,8 @@ _DAY_FIRST, _DAY_LAST = -719162, 2932896
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _TIMESTAMP_FIRST_S, _TIMESTAMP_LAST_S = 1, 2_147_483_647
 """What a column of the type `timestamp` can hold: it ends in January 2038."""
+_PLAIN_SCALE = 6
+"""Up to so many digits behind the point Arrow writes a number without an exponent."""
 _CODECS = {"latin1": "cp1252", "ascii": "ascii", "utf8mb3": None, "utf8": None, "ucs2": None}
 """Character sets that lack characters, and Python's name of them; None: those beyond 16 bits."""
 _WHOLE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
@@ -105,7 +107,7 @@ def _encode_decimal(column: Column, array: pa.Array) -> pa.Array:
     if column.is_unsigned and (low := _least(fitted)) is not None and low < 0:
         raise ValueError(f"{low}, and {column.declared} holds nothing below 0")
     text = fitted.cast(pa.string())
-    if pc.any(pc.match_substring(text, "E")).as_py():
+    if scale > _PLAIN_SCALE and pc.any(pc.match_substring(text, "E")).as_py():
         return pa.array([None if v is None else format(v, "f") for v in fitted.to_pylist()], pa.string())
     return text
 

@@ -45,6 +45,8 @@ KEPT = [
     ("bigint unsigned", pa.array([0, 2**64 - 1], pa.uint64())),
     ("decimal(5,2)", pa.array([999, -999])),
     ("decimal(65,30)", pa.array([Decimal("9" * 20 + "." + "9" * 18), Decimal("1E-18"), None], pa.decimal128(38, 18))),
+    ("decimal(20,6)", pa.array([Decimal(0), Decimal("-0.000001")], pa.decimal128(20, 6))),
+    ("decimal(20,7)", pa.array([Decimal(0), Decimal("-0.0000001")], pa.decimal128(20, 7))),
     ("decimal(4,1)", pa.array([Decimal("999.90"), Decimal("-0.10")], pa.decimal128(10, 2))),
     ("double", pa.array([0.1 + 0.2, 5e-324, 1.7976931348623157e308, -1e-7, 1e22])),
     ("varchar(3)", pa.array(["🧾🧾🧾", "", None, "a\0b", "\\N", "NULL"][:5])),
