@@ -15,6 +15,7 @@ from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
 from tests.fixtures.kafka import need_kafka
+from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, packed
 from tests.unit.sinks.kafka_ruins import CarelessSink, Case, Ruin, hanging, refunds, ruined
 
@@ -175,6 +176,8 @@ class TestMender:
         """The coordinator remembers the end of the last one only. A release that did not look has gone on over what hangs."""
         ruin = ruins["older"]
         Driver(CarelessSink(ruin.sink.servers, ledger=ruin.sink.ledger, topic=ruin.topic), ruin.place, 2)
+        with closing(Onlooker(ruin.sink.servers)) as onlooker:
+            onlooker.await_markers(ruin.sink.ledger)  # of what it has just entered, which is of no interest here
         before = hanging(ruin)
         with pytest.raises(SinkError, match="not known any more"):
             ruin.heir(3)
