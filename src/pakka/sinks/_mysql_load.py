@@ -42,7 +42,10 @@ _INSERT_ESCAPES = ((b"\\", b"\\\\"), (b"'", b"\\'"), (b"\0", b"\\0"))
 _BYTES = pa.large_binary()
 _VALUE_BYTES = 13
 """The most that a value of fixed size takes, and more than a length does."""
-Send = Callable[[Sequence[pa.RecordBatch]], Done]
+Told = list[tuple[int, str]]
+"""What the server says of rows: numbers and words."""
+Send = Callable[[Sequence[pa.RecordBatch]], tuple[int, Told]]
+"""How many rows have arrived, and what the server has to say of them."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,9 @@ class Loader:
         self.line.do(f"SAVEPOINT {_BEFORE}")
         sent, taken = sum(b.num_rows for b in batches), 0
         try:
-            with self._turn():
-                done = send(batches)
-            if done.rows == sent and not done.warnings:
+            taken, found = send(batches)
+            if taken == sent and not found:
                 return
-            taken, found = done.rows, [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
         except DriverError as error:
             if code_of(error) not in _OF_A_ROW:
                 raise
@@ -126,8 +127,18 @@ class Loader:
         # An INSERT of the same rows stops at the first one that is wrong, so that it can be shown.
         for batch in batches:
             self._insert(batch)
+        raise self._short(sent, taken, found)
+
+    def _warnings(self, done: Done) -> Told:
+        """They have to be asked for before anything else is."""
+        if not done.warnings:
+            return []
+        found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
+        return found or [(0, f"{done.warnings} warnings")]
+
+    def _short(self, sent: int, taken: int, found: Told) -> PakkaError:
         told = "; ".join(text for _, text in found) or "the server does not say why"
-        raise trouble(self.place, {code for code, _ in found}, f"{sent} rows were sent and {taken} were taken: {told}")
+        return trouble(self.place, {code for code, _ in found}, f"{sent} rows were sent and {taken} were taken: {told}")
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -140,14 +151,17 @@ class Loader:
             if self.turn and self.line.is_open:
                 self.line.ask("SELECT RELEASE_LOCK(%s)", (self.turn,))
 
-    def _bulk(self, batches: Sequence[pa.RecordBatch]) -> Done:
+    def _bulk(self, batches: Sequence[pa.RecordBatch]) -> tuple[int, Told]:
         schema = batches[0].schema
         marks = ", ".join("?" * len(schema))
         statement = f"INSERT INTO {self.into} ({', '.join(map(quoted, schema.names))}) VALUES ({marks})"
-        packets = (content(part) for b in batches for part in _parts(bulk_rows(b), self.packet_bytes))
-        return self.line.bulk(statement, bulk_types(schema), packets)
+        # Ready before the turn: while it is taken the server has nothing else to do.
+        packets = [content(part) for b in batches for part in _parts(bulk_rows(b), self.packet_bytes)]
+        with self._turn():
+            done = self.line.bulk(statement, bulk_types(schema), packets)
+            return done.rows, self._warnings(done)
 
-    def _load(self, batches: Sequence[pa.RecordBatch]) -> Done:
+    def _load(self, batches: Sequence[pa.RecordBatch]) -> tuple[int, Told]:
         # Everything comes in UTF-8. MySQL reads bytes as such too, and refuses those that are none, so they come as digits.
         fields = [quoted(f.name) if not _is_bytes(f.type) else f"@pakka_{n}" for n, f in enumerate(batches[0].schema)]
         sets = [f"{quoted(f.name)} = UNHEX(@pakka_{n})" for n, f in enumerate(batches[0].schema) if _is_bytes(f.type)]
@@ -155,7 +169,8 @@ class Loader:
             f"INTO TABLE {self.into} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' "
             f"({', '.join(fields)}){' SET ' if sets else ''}{', '.join(sets)}"
         )
-        return self.line.load(into, (memoryview(content(load_lines(batch))) for batch in batches))
+        done = self.line.load(into, (memoryview(content(load_lines(batch))) for batch in batches))
+        return done.rows, self._warnings(done)
 
     def _insert(self, batch: pa.RecordBatch) -> None:
         """As many rows a statement as fit; a statement has to fit into one packet of the server."""
@@ -180,14 +195,9 @@ class Loader:
                 self._insert_part(batch.slice(start, size), rows.slice(start, size))
             # Nothing is wrong with any row of it alone: it is told as it was.
             raise
-        if done.rows != len(rows) or done.warnings:
-            found = [(code, text) for _, code, text in self.line.ask("SHOW WARNINGS LIMIT 3")]
-            told = "; ".join(text for _, text in found) or "the server does not say why"
-            raise trouble(
-                self.place,
-                {code for code, _ in found},
-                f"{len(rows)} rows were sent and {done.rows} were taken: {told}",
-            )
+        found = self._warnings(done)
+        if done.rows != len(rows) or found:
+            raise self._short(len(rows), done.rows, found)
 
 
 def _shown(batch: pa.RecordBatch) -> str:
