@@ -346,3 +346,17 @@ def test_the_output_of_one_pipeline_is_the_source_of_the_next(spark, here):
         pakka.run(first)
         pakka.run(second)
     assert sorted(row["id"] for row in read_sqlite("out.db", "rows")) == list(range(30))
+
+
+def test_a_worker_need_not_look_for_garbage_in_what_it_has_imported(spark, here):
+    """Spark has it look after each task."""
+    write_lines(here / "data/0.json", settlements(0, 2))
+    pakka.run(pakka.Pipeline("refunds", files(), {"out": ParquetSink("out")}))
+
+    def count(batches):
+        import gc
+
+        yield from (pa.record_batch([pa.array([gc.get_freeze_count()])], names=["frozen"]) for _ in batches)
+
+    found = spark.range(2, numPartitions=2).mapInArrow(count, "frozen BIGINT").collect()
+    assert max(frozen for (frozen,) in found) > 10_000

@@ -5,9 +5,11 @@ Only what this module imports reaches the executors: no coordinator, no state st
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,7 @@ class Task:
         number, attempt = context.partitionId(), context.taskAttemptId()
         reach("task.begin", self.epoch)
         _keep_memory()
+        _keep_modules()
         lanes: list[_Lane] = []
         try:
             for route in self.routes:
@@ -196,6 +199,14 @@ def _keep_memory() -> None:
     for Kafka. The largest block that was ever given back is the size from which it does so (`M_MMAP_THRESHOLD` of glibc).
     """
     np.empty(_KEPT_BYTES, np.uint8)
+
+
+@cache
+def _keep_modules() -> None:
+    """Spark has a worker look for garbage after each task, which goes through all that is imported: some 30 ms of the processor.
+    What is there before the first task stays as long as the worker does, and need not be looked at.
+    """
+    gc.freeze()
 
 
 def _discard(lanes: list[_Lane], error: BaseException) -> None:
