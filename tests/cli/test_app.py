@@ -182,14 +182,14 @@ def test_the_reader_that_goes_away_in_process(pakka, monkeypatch):
 HEAVY = {"pyspark", "py4j", "pandas", "psycopg"}
 FAST = {
     "init": (["init", "there"], HEAVY),
-    "check": (["check", "refunds.yaml"], HEAVY),
+    "check": (["check", "refunds.yaml"], HEAVY | {"rich.console"}),
     "status": (["status", "--state", "sqlite:///none.db"], HEAVY | {"pydantic", "yaml", "pyarrow"}),
     # It tells the options of every sink, and has to load them for it.
     "schema": (["schema"], HEAVY - {"psycopg"}),
     "reset": (["reset", "refunds", "--checkpoint"], HEAVY),
     "indoubt": (["indoubt", "list", "refunds"], HEAVY),
     "indoubt resolve": (["indoubt", "resolve", "refunds"], HEAVY),
-    "help": (["--help"], HEAVY | {"pydantic", "yaml", "pyarrow", "rich"}),
+    "help": (["--help"], HEAVY | {"pydantic", "yaml", "pyarrow", "rich", "importlib.metadata"}),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -13,17 +14,6 @@ from typing import Any, TextIO
 import click
 
 from pakka.errors import PakkaError
-
-_COLOURS = {
-    "yes": "green",
-    "NO": "red",
-    "committed": "green",
-    "decided": "yellow",
-    "PASS": "green",
-    "FAIL": "red",
-    "breaks": "red",
-    "warns": "yellow",
-}
 
 
 class Screen:
@@ -56,20 +46,11 @@ class Screen:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table on stdout: as wide as it has to be in a pipe, wrapped to fit on a terminal."""
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from pakka.cli.table import draw
 
-        is_terminal = sys.stdout.isatty()
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in columns:
-            table.add_column(column, justify="right" if _is_number(column, columns, rows) else "left")
-        for row in rows:
-            table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in map(self.hide, row)))
-        console = Console(file=sys.stdout, highlight=False, width=None if is_terminal else 10_000)
-        with console.capture() as drawn:
-            console.print(table)
-        click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        lines = draw(columns, [[self.hide(cell) for cell in row] for row in rows], room)
+        click.echo("\n".join(lines), color=False if os.environ.get("NO_COLOR") else None)
 
     def error(self, error: PakkaError) -> None:
         """An error a person can act on: what happened, then what to do."""
@@ -146,12 +127,6 @@ class Screen:
     @property
     def has_live(self) -> bool:
         return sys.stderr.isatty() and not (self.is_json or self.is_quiet or self.is_verbose)
-
-
-def _is_number(column: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    place = columns.index(column)
-    cells = [row[place] for row in rows]
-    return bool(cells) and all(cell.replace(",", "").removeprefix("-").isdigit() or cell in {"-", ""} for cell in cells)
 
 
 def some(count: int, thing: str) -> str:
