@@ -13,11 +13,13 @@ from __future__ import annotations
 import importlib
 from dataclasses import is_dataclass
 from enum import Enum
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pakka.errors import ConfigError
 from pakka.model.id import nearest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 SINKS = {
     "parquet": "pakka.sinks.files:ParquetSink",
@@ -63,7 +65,7 @@ class Role(Enum):
 
 def names(role: Role) -> list[str]:
     """Every name there is, built in or from an installed package, sorted."""
-    return sorted({*role.built_in, *entry_points(group=role.group).names})
+    return sorted({*role.built_in, *_installed(role).names})
 
 
 def find(role: Role, name: str) -> type[Any]:
@@ -97,8 +99,15 @@ def missing_library(what: str, error: ModuleNotFoundError) -> ConfigError:
     return ConfigError(f"{what} needs the library `{library}`, which is not installed", hint=install)
 
 
+def _installed(role: Role) -> EntryPoints:
+    # Only here: a built-in name, which is nearly every one, is not to wait for the parser of what packages say of themselves.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=role.group)
+
+
 def _outside(role: Role, name: str) -> str | None:
-    targets = sorted({point.value for point in entry_points(group=role.group, name=name)})
+    targets = sorted({point.value for point in _installed(role).select(name=name)})
     if len(targets) > 1:
         raise ConfigError(
             f"{role.value} `{name}` is registered by several packages: {', '.join(targets)}",

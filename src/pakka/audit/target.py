@@ -11,14 +11,17 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pakka import registry
 from pakka.contract.audit import Addressable
-from pakka.contract.pipeline import Pipeline
 from pakka.contract.sink import Sink
 from pakka.errors import UsageError
 from pakka.model.id import nearest
 from pakka.registry import Role
+
+if TYPE_CHECKING:
+    from pakka.contract.pipeline import Pipeline
 
 _URL = re.compile(r"([a-z][a-z0-9_+.-]*):.*", re.DOTALL)
 _DIRECTORY = "parquet"

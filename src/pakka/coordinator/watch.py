@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe, Probing, Severity
-from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.retry import Retry
 from pakka.durability import Spool
 from pakka.errors import PakkaError, RefusedError, UnavailableError
 from pakka.model.guarantee import Way
+
+if TYPE_CHECKING:
+    from pakka.contract.pipeline import Pipeline
 
 
 @dataclass

@@ -4,6 +4,9 @@ SQLite has five kinds of values, and a column's declared type only leans towards
 that meets a TEXT column becomes text, '007' that meets a NUMERIC column becomes 7, NaN becomes NULL. None of that may
 happen to a user's rows, so values are put into their final form on the executors, before they are staged, and a column
 whose affinity would change them is refused.
+
+Arrow's functions are imported where a type needs them. Text and 64-bit integers, all that an audit writes, need none, and
+the import takes longer than that of Arrow's own library.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from pakka.errors import SchemaError
@@ -174,6 +176,8 @@ class RowEncoder:
         return checked
 
     def _check_length(self, field: pa.Field, array: pa.Array) -> None:
+        import pyarrow.compute as pc
+
         longest = pc.max(pc.binary_length(array)).as_py() if not pt.is_primitive(array.type) else 0
         if longest > _VALUE_BYTES_MAX:
             raise self._refuse(
@@ -193,6 +197,7 @@ def _plain_encoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
         return inner and (lambda array: inner(array.cast(kind.value_type)))
     if (
         pt.is_null(kind)
+        or pt.is_int64(kind)
         or pt.is_binary(kind)
         or pt.is_large_binary(kind)
         or pt.is_string(kind)
@@ -215,6 +220,8 @@ def _plain_encoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
 
 
 def _encode_float(array: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
     array = array.cast(pa.float64())
     if pc.any(pc.is_nan(array)).as_py():
         raise ValueError("NaN, which SQLite stores as NULL")
@@ -222,6 +229,8 @@ def _encode_float(array: pa.Array) -> pa.Array:
 
 
 def _encode_decimal(array: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
     text = array.cast(pa.string())
     if pc.any(pc.match_substring(text, "E")).as_py():
         return pa.array([None if v is None else format(v, "f") for v in array.to_pylist()], pa.string())
@@ -230,6 +239,8 @@ def _encode_decimal(array: pa.Array) -> pa.Array:
 
 def _encode_moment(array: pa.Array) -> pa.Array:
     """ISO 8601. An instant is given in UTC, with `Z`, whatever the session's time zone; a wall time has no zone."""
+    import pyarrow.compute as pc
+
     kind = array.type
     if pt.is_time(kind):
         return array.cast(pa.string())

@@ -1,5 +1,6 @@
 """Sinks and sources by name."""
 
+import importlib.metadata
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pakka.sinks.memory import MemorySink
 def installed(monkeypatch):
     """Pretend that a package is installed which registers a sink."""
     points: list[EntryPoint] = []
-    monkeypatch.setattr(registry, "entry_points", lambda **wanted: EntryPoints(points).select(**wanted))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **wanted: EntryPoints(points).select(**wanted))
     return lambda name, target: points.append(EntryPoint(name, target, "pakka.sinks"))
 
 
