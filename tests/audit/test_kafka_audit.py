@@ -17,6 +17,7 @@ from pakka.model.id import Binding
 from pakka.sinks import _kafka_scratch
 from pakka.sinks._kafka_transactions import CannotAskError, passed_on
 from pakka.sinks.kafka import KafkaSink
+from tests.audit.command import told
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver
 
 pytestmark = pytest.mark.kafka
@@ -60,10 +61,10 @@ def test_a_sink_of_a_pipeline_keeps_all_four_and_the_cluster_is_left_as_it_was(k
     text = FILE.format(servers=kafka_topics.bootstrap, topic=kafka_topics.create("refunds"), prefix=kafka_topics.prefix)
     (tmp_path / "refunds.yaml").write_text(text)
     sink = load(str(tmp_path / "refunds.yaml")).outputs["out"].sink
-    report = audit(sink, "kafka")
-    assert [a.verdict for a in report.answers] == [Verdict.PASS] * 4
-    assert report.is_exactly_once, report.failed
-    weak = {f.name: f.value for f in report.findings if f.severity is not Severity.FINE}
+    report = told("refunds.yaml", tmp_path)
+    assert [answer["verdict"] for answer in report["guarantees"]] == ["PASS"] * 4
+    assert report["is_exactly_once"], report["failed"]
+    weak = {f["name"]: f["value"] for f in report["settings"] if f["severity"] != "fine"}
     assert weak == {
         "replication factor": f"1 of {sink.topic}",
         "transaction log": "replication factor 1 of __transaction_state",

@@ -1,6 +1,7 @@
 """An audit leaves nothing behind, however it ends; and what could not be removed then is removed by the next."""
 
 import os
+import select
 import shutil
 import signal
 import sqlite3
@@ -56,11 +57,13 @@ def names_in(*places: Path) -> list[str]:
     return sorted(p.name for place in places for p in place.iterdir())
 
 
-def slow_audit(database: Path, mark: Path) -> subprocess.Popen:
-    """An audit that is in the middle of a commit."""
+def slow_audit(database: Path, mark: Path, held: tuple[int, ...] = ()) -> subprocess.Popen:
+    """An audit that is in the middle of a commit. It and all of its processes hold these descriptors."""
     environment = {**os.environ, MARK: str(mark), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.audit.slow", f"sqlite:///{database}"]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=held
+    )
     give_up = time.monotonic() + 60
     while not mark.exists():
         assert time.monotonic() < give_up
@@ -93,6 +96,18 @@ def test_what_a_killed_audit_has_left_is_removed_by_the_next(database, tmp_path,
         pass
     assert contents(database) == before
     assert names_in(database.parent, temporary) == ["refunds.db"]
+
+
+@pytest.mark.faults
+def test_the_processes_of_a_killed_audit_end_by_themselves(database, tmp_path):
+    life, held = os.pipe()
+    process = slow_audit(database, tmp_path / "mark", (held,))
+    os.close(held)
+    process.kill()
+    process.communicate(timeout=60)
+    are_gone, _, _ = select.select([life], [], [], 30)
+    os.close(life)
+    assert are_gone
 
 
 def test_a_scratch_area_of_an_audit_that_runs_is_left_alone(database):

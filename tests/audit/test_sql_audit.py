@@ -7,12 +7,12 @@ from pakka.audit.report import Verdict
 from pakka.audit.run import audit
 from pakka.contract.audit import Severity
 from pakka.sinks.mysql import MysqlSink
-from pakka.sinks.postgres import PostgresSink
+from tests.audit.command import told
 from tests.fixtures import mysql, postgres
 
 
-def seen(report) -> dict[str, str]:
-    return {str(a.guarantee): str(a.verdict) for a in report.answers}
+def seen(report: dict) -> dict[str, str]:
+    return {answer["guarantee"]: answer["verdict"] for answer in report["guarantees"]}
 
 
 ALL_PASS = {
@@ -28,11 +28,11 @@ ALL_PASS = {
 def test_a_postgres_sink_keeps_all_four_the_way_that_its_server_allows(room, way):
     with postgres.running_server(postgres.need_binaries(), max_prepared_transactions=room) as server:
         url = server.create_database()
-        report = audit(PostgresSink(url, "refunds"), "postgres")
+        report = told(url)
         assert seen(report) == ALL_PASS
-        assert report.promise.way.value == way
-        weak = {f.name: (f.value, f.severity) for f in report.findings if f.severity is not Severity.FINE}
-        assert weak == ({} if way == "prepared" else {"max_prepared_transactions": ("0", Severity.WARNS)})
+        assert report["promise"]["way"] == way
+        weak = {f["name"]: (f["value"], f["severity"]) for f in report["settings"] if f["severity"] != "fine"}
+        assert weak == ({} if way == "prepared" else {"max_prepared_transactions": ("0", "warns")})
         with psycopg.connect(url) as db:
             assert db.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
             assert db.execute("SELECT relname FROM pg_class WHERE relname LIKE 'pakka%'").fetchall() == []
@@ -42,6 +42,12 @@ def test_a_postgres_sink_keeps_all_four_the_way_that_its_server_allows(room, way
 @pytest.mark.parametrize("way", ["prepared", "spooled"])
 def test_a_mysql_sink_keeps_all_four_either_way(mysql_url, way):
     report = audit(MysqlSink(mysql_url, "refunds", way=way), "mysql")
-    assert seen(report) == ALL_PASS
+    assert seen(report.to_json()) == ALL_PASS
     assert [f for f in report.findings if f.severity is not Severity.FINE] == []
+    assert mysql.query(mysql_url, "SHOW TABLES") == []
+
+
+@pytest.mark.mysql
+def test_the_command_sees_the_same_of_a_mysql_server(mysql_url):
+    assert seen(told(mysql_url)) == ALL_PASS
     assert mysql.query(mysql_url, "SHOW TABLES") == []

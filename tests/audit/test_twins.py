@@ -1,12 +1,19 @@
 """The auditor passes an honest sink, and fails each of its cheating twins for the right reason."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
+from pakka.audit.host import Host, Lines
 from pakka.audit.report import Verdict
 from pakka.audit.run import audit
 from pakka.contract.audit import ContractGuarantee as G
+from pakka.errors import UnavailableError
 from pakka.testing.known_bad import FakeMyIsamSink, FakeReceiver, NaiveWebhookSink
 from tests.audit.twins import BookSink
+from tests.docs.pages import ROOT
 
 TWINS = {
     "shows rows at prepare": {G.ISOLATION, G.SEPARATION, G.IDEMPOTENCE, G.REJECTION},
@@ -45,6 +52,16 @@ def test_a_cheating_twin_fails_the_guarantee_that_it_breaks(tmp_path, cheat):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("cheat", ["", *TWINS])
+def test_processes_that_are_forked_find_the_same(tmp_path, cheat):
+    # In a process of its own: this one has threads, and files open.
+    command = [sys.executable, "-m", "tests.audit.forked", str(tmp_path / "book.db"), cheat]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {G[name] for name in json.loads(done.stdout)} == TWINS.get(cheat, set())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_sink_that_commits_slot_by_slot_passes_and_is_told_apart(tmp_path):
     report = audit(BookSink(str(tmp_path / "book.db"), "slot by slot"), "book")
     assert [e.seen for a in report.answers for e in a.evidence if e.holds is False] == []
@@ -69,6 +86,17 @@ def test_a_sink_that_ends_its_process_fails_where_it_does(tmp_path):
     assert failed(report) == {G.SEPARATION, G.IDEMPOTENCE, G.REJECTION}
     seen = {e.seen for a in report.answers for e in a.evidence if not e.holds}
     assert seen == {"it raised RuntimeError: its process has ended by itself"}
+
+
+def test_processes_that_cannot_be_started_are_no_evidence_against_a_sink(tmp_path):
+    def ends_at_once(module: str, lines: Lines) -> Host:
+        process = subprocess.Popen(["true"])
+        process.wait()
+        return process
+
+    with pytest.raises(UnavailableError, match="the processes of the audit could not be started"):
+        audit(BookSink(str(tmp_path / "book.db")), "book", start=ends_at_once)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sink_that_cannot_be_sent_to_another_process_fails(tmp_path):

@@ -80,7 +80,7 @@ class BookWriter:
         self.ids += batch.column(AUDIT_ID).to_pylist()
 
     def prepare(self, checksum: str) -> Prepared:
-        if self.sink.cheat == "ends its process" and sys.argv[0].endswith("actor.py"):
+        if self.sink.cheat == "ends its process" and sys.argv[0].endswith("host.py"):
             os._exit(1)
         record = Prepared(self.slot, len(self.ids), checksum)
         row = (str(self.slot), json.dumps(self.ids), json.dumps(record.to_json()))

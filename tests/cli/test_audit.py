@@ -11,7 +11,6 @@ import pytest
 
 from pakka.audit import run
 from pakka.audit.report import Answer, Evidence, Report
-from pakka.cli import audit
 from pakka.contract.audit import ContractGuarantee, Finding, Severity
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from tests.cli.conftest import PIPELINE
@@ -19,16 +18,6 @@ from tests.cli.conftest import PIPELINE
 GUARANTEES = ["isolation", "prepare/commit separation", "idempotent commit and abort", "duplicate-id rejection"]
 BAD = Finding("fsync", Severity.BREAKS, "off", "a power cut loses rows", "SET fsync = on")
 WORTH_KNOWING = Finding("journal_mode", Severity.WARNS, "delete", "readers wait", "SET journal_mode = wal")
-
-
-class FakeCast:
-    """Stands for the processes of an audit that is not run."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
 
 
 def report_of(*holds: bool | None, findings=(), level=Level.EXACTLY_ONCE) -> Report:
@@ -44,10 +33,9 @@ def report_of(*holds: bool | None, findings=(), level=Level.EXACTLY_ONCE) -> Rep
 @pytest.fixture
 def audited(monkeypatch):
     """Say what the audit of any sink finds."""
-    monkeypatch.setattr(audit, "Cast", FakeCast)
 
     def say(*holds, **more) -> None:
-        monkeypatch.setattr(run, "audit", lambda sink, kind, cast, spool: report_of(*holds, **more))
+        monkeypatch.setattr(run, "audit", lambda sink, kind, spool, start: report_of(*holds, **more))
 
     say(True, True, True, True)
     return say
@@ -208,37 +196,65 @@ def test_a_target_is_a_directory_a_url_or_a_sink_of_a_file(
     (current_directory / "out").mkdir()
     seen = []
     monkeypatch.setattr(
-        run, "audit", lambda sink, kind, cast, spool: seen.append(sink) or report_of(True, True, True, True)
+        run, "audit", lambda sink, kind, spool, start: seen.append(sink) or report_of(True, True, True, True)
     )
     assert pakka("audit", target).exit_code == 0
     assert [type(sink).__name__ for sink in seen] == [kind]
 
 
-SCRIPT = """
+# What is slow to import, and has nothing to do with SQLite.
+HEAVY = {
+    "pyspark",
+    "py4j",
+    "pandas",
+    "pydantic",
+    "yaml",
+    "psycopg",
+    "pymysql",
+    "confluent_kafka",
+    "pyarrow.compute",
+    "pakka.contract.pipeline",
+    "importlib.metadata",
+    "rich.console",
+}
+SCRIPT = f"""
 import sys
 from pakka.cli import main
+started = []
+sys.addaudithook(lambda event, _: started.append(event) if event in ("os.fork", "subprocess.Popen") else None)
 try:
-    main(["audit", "sqlite:///refunds.db", "--require", "exactly-once"])
+    main(sys.argv[1:])
 finally:
-    print([m for m in ("pyspark", "py4j", "pandas") if m in sys.modules])
+    print(sorted({HEAVY} & set(sys.modules)), started)
 """
 
 
-def test_a_real_audit_of_a_database_passes_and_starts_no_spark(current_directory):
+def audit_in_a_process_of_its_own(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", SCRIPT, "audit", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_real_audit_of_a_database_passes_and_imports_only_what_it_needs(current_directory):
     with closing(sqlite3.connect(current_directory / "refunds.db")) as db:
         db.execute("CREATE TABLE refunds (id TEXT)")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=current_directory, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = audit_in_a_process_of_its_own("sqlite:///refunds.db", "--require", "exactly-once")
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
     assert first.startswith(f"{current_directory}/refunds.db, table pakka_audit was seen to be exactly-once, in ")
     assert [line.split("  ")[0] for line in done.stdout.splitlines() if "  PASS  " in line] == GUARANTEES
-    assert last == "[]"
+    assert last == "[] ['os.fork']"
     assert [p.name for p in current_directory.iterdir()] == ["refunds.db"]
 
 
-def test_a_real_audit_of_the_console_fails(pakka):
-    result = pakka("audit", "console:", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["failed"] == ["idempotent commit and abort", "duplicate-id rejection"]
+def test_an_error_before_the_first_case_ends_the_processes_that_wait_for_it(current_directory):
+    (current_directory / "refunds.db").write_text("no database")
+    done = audit_in_a_process_of_its_own("sqlite:///refunds.db")
+    assert done.returncode == 1
+    assert "file is not a database; nothing was changed\n\nhint: choose the path of a SQLite database" in done.stderr
+
+
+def test_a_real_audit_of_the_console_fails():
+    done = audit_in_a_process_of_its_own("console:", "--format", "junit")
+    assert done.returncode == 1
+    suite = ElementTree.fromstring("\n".join(done.stdout.splitlines()[:-1]).encode())
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == GUARANTEES[2:]

@@ -1,27 +1,26 @@
 """The other processes of an audit: drivers that are killed, and one that wakes up too late.
 
-`python -m pakka.audit.actor FD...` imports what drivers need once, then the sink's module, whose name comes on stdin, and forks
-one actor for each file descriptor, which costs milliseconds where an interpreter costs a third of a second. An actor has nothing of its own at that point: no
-connection, no sink. It is told what to do over its descriptor, does it, and ends when the other end is closed.
+An actor is told what to do over its connection, does it, and ends when the other end is closed. Where it comes from is in
+`pakka.audit.host`.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from pakka import points
-from pakka.audit.cast import STOPPED
 from pakka.audit.driver import Driver
 from pakka.errors import PakkaError
 from pakka.model.epoch import Epoch
 from pakka.model.prepared import Prepared
+
+STOPPED = "stopped"
+"""What an actor answers from the middle of a commit."""
 
 # Reached right after the rows of an epoch have become visible, and before anybody is told.
 _VISIBLE = frozenset({"commit.applied", "commit.published"})
@@ -29,7 +28,7 @@ _VISIBLE = frozenset({"commit.applied", "commit.published"})
 _BEFORE = frozenset({"commit.apply", "commit.publish"})
 
 
-def _play(connection: Connection) -> None:
+def play(connection: Connection) -> None:
     """One actor: do as told, one call after another."""
     sys.path[:] = connection.recv()
     connection.send(os.getpid())
@@ -92,31 +91,3 @@ _ACTS: dict[str, Callable[..., Any]] = {
     "commit": _commit,
     "commit_and_die": _commit_and_die,
 }
-
-
-def host(descriptors: Sequence[int]) -> None:
-    """Fork an actor for each descriptor, and wait until all of them have ended."""
-    with suppress(ImportError):
-        importlib.import_module(sys.stdin.readline().strip() or __name__)
-    for mine in descriptors:
-        if os.fork() == 0:
-            try:
-                for other in descriptors:
-                    if other != mine:
-                        os.close(other)
-                _play(Connection(mine))
-            finally:
-                # Not the end of the program, which would wait for the other actors: the end of this one.
-                os._exit(0)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            # Arrow takes its time to be taken down in good order, and there is nothing here that it is needed for.
-            os._exit(0)
-
-
-if __name__ == "__main__":
-    host([int(word) for word in sys.argv[1:]])

@@ -1,7 +1,4 @@
-"""The other processes of an audit, from this side: told what to do, killed, or woken up too late.
-
-Imports no Arrow, so that the processes can be started before this one has spent its time on that.
-"""
+"""The other processes of an audit, from this side: told what to do, killed, or woken up too late."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+from pakka.audit.actor import STOPPED
+from pakka.audit.host import Lines, Start
 from pakka.contract.sink import Sink
 from pakka.errors import UnavailableError
 from pakka.model.epoch import Epoch
@@ -25,9 +22,6 @@ from pakka.model.prepared import Prepared
 
 CAST = ("prepared", "undecided", "committing", "zombie", "overtaken")
 """The parts: each is a process of its own."""
-
-STOPPED = "stopped"
-"""What an actor answers from the middle of a commit."""
 
 _ANSWER_S = 60.0
 _END_S = 2.0
@@ -46,14 +40,14 @@ class Actor:
 
     def begin(self, sink: Sink, binding: Binding, fence: int) -> None:
         """Open a driver there, under a fence that it raises."""
-        # What is not installed, such as a sink beside the pipeline file, is found as it is found here.
-        self.connection.send(sys.path)
         try:
+            # What is not installed, such as a sink beside the pipeline file, is found as it is found here.
+            self.connection.send(sys.path)
             self._pid = self._answer()
         except (EOFError, BrokenPipeError):
             raise UnavailableError(
                 "the processes of the audit could not be started; the scratch area is removed",
-                hint="see what `python -m pakka.audit.actor` says",
+                hint="see what `python -m pakka.audit.host` says",
             ) from None
         self._ask("open", sink, binding, fence)
 
@@ -117,35 +111,17 @@ class Actor:
 
 
 class Cast:
-    """All actors of one audit. Started early, because their imports take time that can be used for something else."""
+    """All actors of one audit."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start, sink: Sink) -> None:
         ends = [socket.socketpair() for _ in CAST]
-        theirs = [there.fileno() for _, there in ends]
-        # Nobody writes to it. All of them hold its other end, so that it ends when the last of them does.
         self._life, held = os.pipe()
-        self._host = subprocess.Popen(
-            [sys.executable, "-m", "pakka.audit.actor", *map(str, theirs)],
-            pass_fds=[*theirs, held],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            # What goes wrong there comes back as an answer. A traceback could show what the pipeline file hides.
-            stderr=subprocess.DEVNULL,
-            # A group of their own: Ctrl-C is for the audit, which tidies up and ends them.
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        mine, theirs = [self._life, *(here.fileno() for here, _ in ends)], [there.fileno() for _, there in ends]
+        self._host = start(type(sink).__module__, Lines(mine, theirs, held))
         os.close(held)
         for _, there in ends:
             there.close()
         self._actors = {name: Actor(Connection(here.detach())) for name, (here, _) in zip(CAST, ends, strict=True)}
-
-    def rehearse(self, sink: Sink) -> None:
-        """Have the sink's module imported once for all actors. One that is not found is left to them: they know the path."""
-        assert self._host.stdin is not None
-        with suppress(BrokenPipeError):  # the host is gone, and the first actor that is asked for will say so
-            self._host.stdin.write(type(sink).__module__.encode() + b"\n")
-            self._host.stdin.close()
 
     def __getitem__(self, name: str) -> Actor:
         return self._actors[name]
@@ -163,8 +139,6 @@ class Cast:
         has_begun = any(actor.has_begun for actor in self._actors.values())
         for actor in self._actors.values():
             actor.connection.close()
-        assert self._host.stdin is not None
-        self._host.stdin.close()
         are_gone, _, _ = select.select([self._life], [], [], _END_S if has_begun else 0)
         if not are_gone:
             # None of them has been used, or one waits for a system that does not answer.

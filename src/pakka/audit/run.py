@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pakka import __version__
 from pakka.audit.cast import Cast
+from pakka.audit.host import Start, spawn
 from pakka.audit.interrogate import interrogate
 from pakka.audit.report import Report
 from pakka.audit.scratch import ground_of
@@ -21,17 +22,18 @@ from pakka.durability import Spool
 from pakka.model.guarantee import Way
 
 
-def audit(sink: Sink, kind: str, cast: Cast | None = None, spool: str | None = None) -> Report:
+def audit(sink: Sink, kind: str, spool: str | None = None, start: Start = spawn) -> Report:
     """Interrogate a sink in a scratch area of its own system, and read its settings. Nothing is left behind.
 
-    A cast that is given was started earlier, to save time; it is used up. `spool` is that of the sink's pipeline.
+    `spool` is that of the sink's pipeline, and `start` the way in which the audit's other processes come to be.
     """
     began = time.monotonic()
-    sink = sink.choose() if isinstance(sink, Choosing) else sink
-    with cast or Cast() as actors, ground_of(sink, spool) as ground:
-        actors.rehearse(sink)
-        # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
-        answers, findings = interrogate(ground, actors), findings_of(sink)
+    # Before anything is opened: see `pakka.audit.host`.
+    with Cast(start, sink) as cast:
+        sink = sink.choose() if isinstance(sink, Choosing) else sink
+        with ground_of(sink, spool) as ground:
+            # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
+            answers, findings = interrogate(ground, cast), findings_of(sink)
         if spool is not None and sink.guarantee().way is Way.SPOOLED:
             findings += [replace(look("the spool", p), name=f"{p.name} of the spool") for p in Spool(spool).probes()]
     return Report(

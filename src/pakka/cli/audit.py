@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pakka.audit.cast import Cast
 from pakka.cli.option import load, tells
 from pakka.cli.render import Screen
 from pakka.errors import RefusedError, UsageError
@@ -70,17 +69,21 @@ def command(
             hint="a sink of a pipeline file, such as `refunds.yaml#refunds`, or a URL, such as `sqlite:///x.db`",
         )
     (target,) = targets
-    # The processes of the audit import Arrow while this one does.
-    with Cast() as cast:
-        from pakka.audit.run import audit
-        from pakka.audit.target import find
-
-        found = find(target, lambda path: load(path, screen))
-        report = audit(found.sink, found.kind, cast, found.spool)
+    report = _audit(screen, target)
     _tell(screen, report, form)
     if require is not None and not report.is_exactly_once:
         _refuse(report)
     return 1 if report.failed else 0
+
+
+def _audit(screen: Screen, target: str) -> Report:
+    from pakka.audit.host import fork
+    from pakka.audit.run import audit
+    from pakka.audit.target import find
+
+    found = find(target, lambda path: load(path, screen))
+    # A pipeline is read and its sinks are made without opening anything, so this process can be forked.
+    return audit(found.sink, found.kind, found.spool, fork)
 
 
 def _lint(
