@@ -259,7 +259,8 @@ def test_a_signal_ends_the_run_between_two_epochs(child, number):
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert said.endswith("refunds: stopped as asked after 1 epoch: 10 rows in; out refunds 10; 0 dead, 0 dropped\n")
+    # The answer to the signal comes from a thread of its own, and may be the last line.
+    assert "refunds: stopped as asked after 1 epoch: 10 rows in; out refunds 10; 0 dead, 0 dropped\n" in said
 
 
 def test_a_second_signal_is_told_to_wait(child, current_directory):
