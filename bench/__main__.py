@@ -1,4 +1,4 @@
-"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, `python -m bench all --write` writes the page; `core`, `sql` and `kafka` are the parts of `all`."""
+"""`python -m bench` lists the questions, `python -m bench QUESTION` answers one, and `--write` puts the answer on the page; `core`, `sql` and `kafka` ask several, `all` asks all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bench import curve, machine, page
@@ -39,7 +39,6 @@ KAFKA_QUESTIONS = {
 }
 QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS | KAFKA_QUESTIONS
 GROUPS = {"core": CORE_QUESTIONS, "sql": SQL_QUESTIONS, "kafka": KAFKA_QUESTIONS}
-"""Each has a place of its own on the page, so that one can be asked again without the other."""
 SIZES = ("tiny", "small", "full")
 
 
@@ -47,36 +46,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("question", nargs="?", choices=[*QUESTIONS, *GROUPS, "all"], help="none lists them")
     parser.add_argument("--size", choices=SIZES, default="small", help="tiny shows that it runs, and measures nothing")
-    parser.add_argument("--json", action="store_true", help="the answers as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="each answer as a line of JSON on stdout")
     parser.add_argument("--profile", action="store_true", help="parquet, overhead: also show where the time goes")
     parser.add_argument(
-        "--write", action="store_true", help=f"core, sql, kafka, all: write {page.PAGE.relative_to(ROOT)}"
+        "--write", action="store_true", help=f"write each answer to {page.PAGE.relative_to(ROOT)} at once"
     )
     options = parser.parse_args(arguments)
+    if options.write and options.size == "tiny":
+        parser.error("--write: the page has no place for what measures nothing")
     if options.question is None:
         for name, words in QUESTIONS.items():
             print(f"{name:14} {words}")
         return 0
     if options.question in QUESTIONS:
         answer = ask(options.question, options.size, options.profile)
-        print(json.dumps(answer.to_json()) if options.json else page.render([answer], machine.describe()))
+        print(json.dumps(answer.to_json()) if options.json else page.render(answer, machine.describe()))
+        if options.write:
+            page.write(page.PAGE, answer, machine.describe())
+            curve.write(curve.PAGE, answer, machine.describe())
         return 0
-    codes = [ask_group(group, options) for group in GROUPS if options.question in (group, "all")]
-    return max(codes)
-
-
-def ask_group(group: str, options: argparse.Namespace) -> int:
-    """Ask all of a group's questions, and write its place on the page if all were answered."""
-    answers, failed = ask_all(GROUPS[group], options.size)
-    print(json.dumps([a.to_json() for a in answers]) if options.json else page.render(answers, machine.describe()))
-    if failed:
-        print(f"no answer to: {', '.join(failed)}; nothing was written", file=sys.stderr)
-        return 1
-    if options.write:
-        page.write(page.PAGE, group, options.size, answers, machine.describe())
-        if group == "kafka":
-            curve.write(curve.PAGE, options.size, answers, machine.describe())
-    return 0
+    questions = [q for group, of in GROUPS.items() if options.question in (group, "all") for q in of]
+    return ask_each(questions, options)
 
 
 def ask(question: str, size: str, is_profiled: bool = False) -> Answer:
@@ -88,18 +78,18 @@ def ask(question: str, size: str, is_profiled: bool = False) -> Answer:
     return replace(answer, took_s=time.monotonic() - began, load=(load, os.getloadavg()[0]))
 
 
-def ask_all(questions: Mapping[str, str], size: str) -> tuple[list[Answer], list[str]]:
-    """Answer each question in a process of its own: none inherits another's memory, threads or warm JVM."""
-    answers, failed = [], []
-    for question, words in questions.items():
-        print(f"{question}: {words} ...", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "bench", question, "--size", size, "--json"]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == 0:
-            answers.append(Answer.from_json(json.loads(done.stdout.splitlines()[-1])))
-        else:
+def ask_each(questions: Iterable[str], options: argparse.Namespace) -> int:
+    """Have each question answered by a process of its own: none inherits another's memory, threads or warm JVM."""
+    switches = [f"--{name}" for name in ("json", "profile", "write") if getattr(options, name)]
+    failed = []
+    for question in questions:
+        print(f"{question}: {QUESTIONS[question]} ...", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "bench", question, "--size", options.size, *switches]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             failed.append(question)
-    return answers, failed
+    if failed:
+        print(f"no answer to: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -89,12 +89,3 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Answer:
-        figures = tuple(
-            Figure(f["what"], Spread(**f["spread"]), f["unit"], Goal(**f["goal"]) if f["goal"] else None)
-            for f in data["figures"]
-        )
-        rest = {name: data[name] for name in ("question", "size", "rounds", "took_s")}
-        return cls(figures=figures, notes=tuple(data["notes"]), load=tuple(data["load"]), **rest)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -152,9 +152,9 @@ def _cut(data: bytes, size: int) -> pa.Array:
     )
 
 
-def sink(kafka: broker.Kafka, name: str) -> KafkaSink:
+def sink(kafka: broker.Kafka, name: str, way: Literal["spooled", "prepared"] = "spooled") -> KafkaSink:
     """Of a pipeline that is new with its topic: with the ledger of another it would be refused."""
-    return KafkaSink(kafka.bootstrap, name, format="raw", ledger=name)
+    return KafkaSink(kafka.bootstrap, name, format="raw", ledger=name, way=way)
 
 
 @dataclass(frozen=True)

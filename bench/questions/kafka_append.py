@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,11 +30,18 @@ RECORDS = {
 FILES = {"tiny": 8, "small": 12, "full": 16}
 ROUNDS = {"tiny": 1, "small": 3, "full": 3}
 WARM_UPS = {"tiny": 0, "small": 2, "full": 1}
-OURS, SPARK, LOOP = "pakka", "Spark's Kafka sink", "a plain loop"
-GOALS = {SPARK: Goal(1.0, is_floor=True), LOOP: None}
+OURS, PREPARED = "pakka", "pakka (prepared)"
+SPARK, UNTUNED, LOOP = "Spark's Kafka sink", "Spark's Kafka sink untuned", "a plain loop"
+GOALS = {SPARK: Goal(1.0, is_floor=True), UNTUNED: None, LOOP: None}
 _TASKS = 2
 """So many send at once in Spark's sink; as many slots spool in ours."""
 _BUFFER_BYTES = 256 << 20
+_TUNED = {
+    "kafka.acks": "all",
+    "kafka.linger.ms": str(kafka.LINGER_MS),
+    "kafka.batch.size": str(BATCH_BYTES),
+    "kafka.buffer.memory": str(_BUFFER_BYTES),
+}
 
 
 def answer(size: str) -> Answer:
@@ -55,10 +62,10 @@ def _notes(size: str, has_connector: bool) -> tuple[str, ...]:
         f"{counts}, with keys of 8 bytes, from {FILES[size]} Parquet files, {engine.FILES_PER_EPOCH} an epoch, availableNow, one session; wall time "
         "from the start of the query to its end. One broker on the same machine; a new topic of "
         f"{kafka.PARTITIONS} partitions for each run, which a reader of what is committed reads to its end: all sides leave the same records, in the same partitions.",
-        "pakka is the whole pipeline: rows through the spool, decided, sent in one transaction an epoch with the ledger's record. What it does once, at its start, is in the "
-        "time: a state store, a ledger topic, a transactional id. `the first epoch left out` is what remains in a run that is long.",
+        "pakka is the whole pipeline, with `way: spooled`, which is the default: rows through the spool, decided, sent in one transaction an epoch with the ledger's record. What it does once, at its start, is in the "
+        "time: a state store, a ledger topic, a transactional id. `the first epoch left out` is what remains in a run that is long. `prepared` is the other way, in which tasks send.",
         f"Spark's Kafka sink is `writeStream.format('kafka')` in {_TASKS} tasks, with the same `acks=all`, `linger.ms={kafka.LINGER_MS}` and "
-        f"`batch.size={BATCH_BYTES}`, and {_BUFFER_BYTES >> 20} MB for its buffer. It is at-least-once."
+        f"`batch.size={BATCH_BYTES}`, and {_BUFFER_BYTES >> 20} MB for its buffer. Untuned, it has the settings that it comes with. It is at-least-once."
         if has_connector
         else kafka.NO_CONNECTOR,
         "A plain loop is pyarrow and confluent-kafka's `produce()` in one process without Spark, with the same settings and a transaction for as many files as an epoch has. "
@@ -72,27 +79,24 @@ def _ask(
     parquet = kafka.parquet_files(count, value_bytes, FILES[size])
     frame = engine.read_files(spark, parquet)
     work = Append(frame, place, partial(kafka.fresh_topic, broker), partial(kafka.total, broker))
-    sides = {OURS: work.pakka(partial(kafka.sink, broker))}
+    sides = {
+        OURS: work.pakka(partial(kafka.sink, broker)),
+        PREPARED: work.pakka(partial(kafka.sink, broker, way="prepared")),
+    }
     if has_connector:
-        sides[SPARK] = work.stream(partial(_spark_sink, broker, frame))
+        sides[SPARK] = work.stream(partial(_spark_sink, broker, frame, _TUNED))
+        sides[UNTUNED] = work.stream(partial(_spark_sink, broker, frame, {}))
     sides[LOOP] = work.alone(partial(_loop, broker, parquet))
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
-    made = append.figures(runs, count, [OURS], GOALS)
+    made = append.figures(runs, count, [OURS, PREPARED], GOALS)
     if has_connector:
         later = Spread.ratio([_later_rate(r) for r in runs[OURS]], [_later_rate(r) for r in runs[SPARK]])
         made.insert(1, Figure(f"rows/s, {OURS} against {SPARK}, the first epoch left out", later, "x"))
     return [replace(figure, what=f"{value_bytes:,} bytes: {figure.what}") for figure in made]
 
 
-def _spark_sink(broker: Kafka, frame: DataFrame, topic: str) -> DataStreamWriter:
-    options = {
-        "kafka.bootstrap.servers": broker.bootstrap,
-        "kafka.acks": "all",
-        "kafka.linger.ms": str(kafka.LINGER_MS),
-        "kafka.batch.size": str(BATCH_BYTES),
-        "kafka.buffer.memory": str(_BUFFER_BYTES),
-        "topic": topic,
-    }
+def _spark_sink(broker: Kafka, frame: DataFrame, tuned: Mapping[str, str], topic: str) -> DataStreamWriter:
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, **tuned}
     return frame.coalesce(_TASKS).writeStream.format("kafka").options(**options)
 
 

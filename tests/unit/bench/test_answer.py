@@ -1,8 +1,6 @@
-import json
-
 import pytest
 
-from bench.answer import Answer, Figure, Goal, Spread
+from bench.answer import Figure, Goal, Spread
 
 
 def test_a_ratio_is_taken_within_each_round():
@@ -34,9 +32,3 @@ def test_numbers_carry_their_unit():
     assert figure.number(1234567.4) == "1,234,567 rows/s"
     assert figure.goal_words == "at least 1,234,567 rows/s"
     assert Figure("what", Spread.of([1.0]), "x").number(1.5) == "1.50x"
-
-
-def test_an_answer_travels_as_json():
-    figures = (Figure("a", Spread.of([1.0, 2.0]), "s", Goal(5.0)), Figure("b", Spread.of([3.0]), "x"))
-    answer = Answer("slots", "tiny", figures, ("a note",), 3, 1.5, (0.1, 0.2))
-    assert Answer.from_json(json.loads(json.dumps(answer.to_json()))) == answer

@@ -105,3 +105,10 @@ def test_an_unknown_question_is_refused(capsys):
         main(["speed"])
     assert stopped.value.code == 2
     assert "invalid choice: 'speed'" in capsys.readouterr().err
+
+
+def test_what_measures_nothing_is_not_written(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["slots", "--size", "tiny", "--write"])
+    assert stopped.value.code == 2
+    assert "no place for what measures nothing" in capsys.readouterr().err
