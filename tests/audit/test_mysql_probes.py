@@ -257,6 +257,8 @@ def test_a_key_that_is_not_unique_is_found(url, index, value, reason, mode):
     ("index", "severity"),
     [
         ("ADD UNIQUE INDEX i (amount)", BREAKS),
+        ("ADD COLUMN email varchar(200), ADD UNIQUE INDEX i (email(3))", BREAKS),
+        ("ADD COLUMN email varchar(200), ADD UNIQUE INDEX i (email(3), refund_id)", FINE),
         ("ADD UNIQUE INDEX i (refund_id(4), amount)", BREAKS),
         ("ADD UNIQUE INDEX i (amount, refund_id)", FINE),
         ("ADD COLUMN id bigint AUTO_INCREMENT, ADD UNIQUE INDEX i (id)", FINE),

@@ -13,10 +13,12 @@ from pakka.model.id import Binding
 from pakka.sinks import _mysql_clerk
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_clerk import MysqlClerk, fence_of, forget, look
-from pakka.sinks._mysql_column import Column, Table, fold, hold_tables, quoted, read_table
+from pakka.sinks._mysql_column import Column, Table, hold_tables, quoted, read_table
 from pakka.sinks._mysql_error import told
+from pakka.sinks._mysql_index import fold
 from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, lines_of, text_of
 from pakka.sinks._mysql_load import Loader, Server
+from pakka.sinks._mysql_table import check_key
 from pakka.sinks._sql_applier import SqlApplier
 from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS
 from pakka.sinks.spooled import Token
@@ -130,6 +132,9 @@ class _Load:
         table = read_table(self.line, self.sink.where)
         if table is None:
             raise self.place.refuse(f"{self.place} is gone", hint="see who drops it")
+        if self.sink.key:
+            # Somebody may have added an index since the rows were spooled.
+            check_key(self.place, self.sink, table, names)
         return [self._column(table, name) for name in names]
 
     def _column(self, table: Table, name: str) -> Column:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from pakka.errors import ConfigError
 from pakka.sinks._columns import Place
+from pakka.sinks._mysql_index import UniqueIndex, fold, read_indexes
 from pakka.sinks._mysql_line import Line
 from pakka.sinks._sqlite_column import is_in_json
 
@@ -36,11 +37,6 @@ _INTEGERS = {
 def quoted(name: str) -> str:
     """An identifier as SQL, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def fold(name: str) -> str:
-    """A column's name as the server compares it."""
-    return name.lower()
 
 
 def name_trouble(name: str) -> str:
@@ -94,6 +90,7 @@ class Column:
     """`varchar(20)`"""
     is_nullable: bool = True
     has_default: bool = False
+    """Other than NULL."""
     extra: str = ""
     length: int | None = None
     """Characters, of text."""
@@ -118,6 +115,11 @@ class Column:
         return "auto_increment" in self.extra.lower()
 
     @property
+    def stays_null(self) -> bool:
+        """It is NULL in a row that has nothing for it."""
+        return self.is_nullable and not self.has_default and not self.is_generated
+
+    @property
     def sql(self) -> str:
         """The same type once more, for a temporary table: with nulls, since a row that deletes may have them."""
         text = f" CHARACTER SET {self.charset} COLLATE {self.collation}" if self.charset and self.collation else ""
@@ -132,23 +134,28 @@ class Table:
     """Empty for a view."""
     is_transactional: bool
     columns: tuple[Column, ...]
-    uniques: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The columns of each unique index, by its name; of those that are over whole columns."""
+    uniques: tuple[UniqueIndex, ...] = ()
 
     def find(self, name: str) -> Column | None:
         return next((c for c in self.columns if fold(c.name) == fold(name)), None)
 
+    def apart(self, stored: Iterable[str]) -> list[str]:
+        """Columns in which a new row, of which just these are stored, is like no other: the server numbers them, or they stay NULL."""
+        have = {fold(name) for name in stored}
+        return [c.name for c in self.columns if fold(c.name) not in have and (c.is_numbered or c.stays_null)]
+
     @property
     def grows_at_its_end(self) -> bool:
         """Whether InnoDB keeps the rows in the order in which they come: nothing orders them, or a number that the server gives."""
-        nullable = {fold(c.name) for c in self.columns if c.is_nullable}
-        orders = [names for names in self.uniques.values() if nullable.isdisjoint(map(fold, names))]
-        first = self.find(orders[0][0]) if len(orders) == 1 else None
+        orders = [index for index in self.uniques if index.is_whole and not index.nullable]
+        first = self.find(orders[0].columns[0]) if len(orders) == 1 else None
         return not orders or (first is not None and first.is_numbered)
 
 
+# MariaDB writes a default as SQL, also one that is NULL.
 _COLUMNS = """
-    SELECT column_name, data_type, column_type, is_nullable = 'YES', column_default IS NOT NULL, extra,
+    SELECT column_name, data_type, column_type, is_nullable = 'YES',
+        column_default IS NOT NULL AND NOT (column_default = 'NULL' AND version() LIKE '%%MariaDB%%'), extra,
         character_maximum_length, character_octet_length, numeric_precision, numeric_scale, datetime_precision,
         character_set_name, collation_name
     FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
@@ -157,10 +164,6 @@ _COLUMNS = """
 _ENGINES = """
     SELECT t.engine, e.transactions = 'YES' AND e.xa = 'YES', t.table_name FROM information_schema.tables t
     LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name IN %s
-"""
-_UNIQUES = """
-    SELECT index_name, column_name, sub_part FROM information_schema.statistics
-    WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index
 """
 
 
@@ -182,14 +185,8 @@ def read_table(line: Line, target: Target) -> Table | None:
         )
         for name, kind, declared, n, d, *rest in line.ask(_COLUMNS, where)
     ]
-    uniques: dict[str, tuple[str, ...]] = {}
-    partial = set()
-    for index, column, part in line.ask(_UNIQUES, where):
-        uniques[index] = (*uniques.get(index, ()), column or "")
-        if part is not None or column is None:
-            partial.add(index)
-    whole = {index: names for index, names in uniques.items() if index not in partial}
-    return Table(engine or "", bool(is_transactional), tuple(columns), whole)
+    uniques = read_indexes(line, target.schema, [target.table])
+    return Table(engine or "", bool(is_transactional), tuple(columns), tuple(uniques))
 
 
 def hold_tables(line: Line, place: Place, targets: Sequence[Target]) -> None:

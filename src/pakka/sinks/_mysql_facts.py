@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
-from pakka.sinks._mysql_line import DriverError, Line, Row, code_of
+from pakka.sinks._mysql_index import UniqueIndex, read_indexes
+from pakka.sinks._mysql_line import DriverError, Line, code_of
 from pakka.sinks._probing import OWN_KEYS
 
 SETTINGS = (
@@ -33,10 +33,6 @@ _NO_RIGHT = frozenset({1044, 1142, 1227, 1401})
 _SETTINGS = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({', '.join(['%s'] * len(SETTINGS))})"
 _TABLES = "SELECT TABLE_NAME, TABLE_TYPE, coalesce(ENGINE, '') FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (%s, %s, %s)"
 _ENGINES = "SELECT ENGINE, TRANSACTIONS, XA FROM information_schema.ENGINES"
-_INDEXES = """
-    SELECT TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART IS NOT NULL, NULLABLE = 'YES' FROM information_schema.STATISTICS
-    WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN (%s, %s, %s) AND NON_UNIQUE = 0 ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX
-"""
 # Not joined: a server looks into the form of all its tables to join what it tells of itself.
 _NUMBERED = """
     SELECT COLUMN_NAME FROM information_schema.COLUMNS
@@ -82,21 +78,6 @@ class Engine(NamedTuple):
     has_xa: bool
 
 
-class UniqueIndex(NamedTuple):
-    """What the server keeps unique."""
-
-    table: str
-    name: str
-    columns: Sequence[str]
-    """Without the ones that are an expression."""
-    has_expressions: bool
-    prefixes: Sequence[str]
-    """Columns of which only the beginning counts."""
-    nullable: Sequence[str]
-    is_numbered: bool
-    """The server numbers one of its columns itself."""
-
-
 class Branches(NamedTuple):
     """The prepared branches of the server, of whomever they are."""
 
@@ -119,6 +100,8 @@ class Facts:
     own: Sequence[Relation]
     engines: Mapping[str, Engine]
     indexes: Sequence[UniqueIndex]
+    numbered: Sequence[str]
+    """Columns of the target that the server numbers itself."""
     triggers: Sequence[str]
     branches: Branches | None
     """None: this user may not list them."""
@@ -140,29 +123,11 @@ def read_facts(open_line: Callable[[], Line], database: str, table: str) -> Fact
             target=tables[min(is_target)] if is_target else None,
             own=[tables[name] for name in OWN_KEYS if name in tables],
             engines={name: Engine(t == "YES", xa == "YES") for name, t, xa in line.ask(_ENGINES)},
-            indexes=_indexes(line.ask(_INDEXES, (database, table, *OWN_KEYS)), line.ask(_NUMBERED, (database, table))),
+            indexes=read_indexes(line, database, [table, *OWN_KEYS]),
+            numbered=[name for (name,) in line.ask(_NUMBERED, (database, table))],
             triggers=[name for (name,) in line.ask(_TRIGGERS, (database, table))],
             branches=_branches(line),
         )
-
-
-def _indexes(rows: list[Row], numbered: list[Row]) -> list[UniqueIndex]:
-    found = []
-    by_server = {name for (name,) in numbered}
-    for (table, index), parts in groupby(rows, key=lambda row: row[:2]):
-        columns = [part[2:] for part in parts]
-        found.append(
-            UniqueIndex(
-                table,
-                index,
-                [name for name, *_ in columns if name is not None],
-                any(name is None for name, *_ in columns),
-                [name for name, is_prefix, *_ in columns if is_prefix],
-                [name for name, _, is_nullable in columns if is_nullable],
-                any(name in by_server for name, *_ in columns),
-            )
-        )
-    return found
 
 
 def _branches(line: Line) -> Branches | None:

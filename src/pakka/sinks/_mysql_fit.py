@@ -11,8 +11,9 @@ import pyarrow.types as pt
 from pakka.errors import SchemaError
 from pakka.model.id import nearest
 from pakka.sinks._columns import Place
-from pakka.sinks._mysql_column import Column, Table, fold, name_trouble
+from pakka.sinks._mysql_column import Column, Table, name_trouble
 from pakka.sinks._mysql_encode import Encode, encoder
+from pakka.sinks._mysql_index import fold
 from pakka.sinks._spool import no_rows
 
 OPERATIONS = ("insert", "update", "delete")

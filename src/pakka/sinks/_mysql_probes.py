@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pakka.contract.audit import Finding, Probe
-from pakka.sinks._mysql_facts import Facts, UniqueIndex, Version, read_facts
+from pakka.sinks._mysql_facts import Facts, Version, read_facts
+from pakka.sinks._mysql_index import UniqueIndex, other_keys
 from pakka.sinks._mysql_line import Line
 from pakka.sinks._probing import (
     BREAKS,
@@ -243,7 +244,7 @@ def _wsrep_on(subject: Subject, facts: Facts) -> Finding:
 def _unique_key(subject: Subject, facts: Facts) -> Finding:
     target = facts.target
     found = _indexes_of(facts, target.name) if target else []
-    flaws = {index.name: _flaw_of(index) for index in found if _names(index.columns) == _names(subject.key)}
+    flaws = {index.name: _flaw_of(index) for index in found if index.is_on(subject.key)}
     return unique_key([_quoted(column) for column in subject.key], _quoted(target.name) if target else None, flaws)
 
 
@@ -259,17 +260,11 @@ def _flaw_of(index: UniqueIndex) -> str:
 
 
 def _other_keys(subject: Subject, facts: Facts) -> Finding:
-    """ON DUPLICATE KEY UPDATE cannot be told which key: it changes the row that is met first by any of them."""
+    """Which columns the rows have is not known here: they are taken to have all that the server does not number itself."""
     name, target = "other unique keys", facts.target
     if not subject.key or target is None:
         return Finding(name, FINE, "not needed", "no row is looked for by key")
-    own = _names(subject.key)
-    others = [
-        index.name
-        for index in _indexes_of(facts, target.name)
-        # One that holds the whole key meets no other row, and a number that the server gives itself meets none at all.
-        if not (own <= _names(index.columns) and not own & _names(index.prefixes)) and not index.is_numbered
-    ]
+    others = other_keys(_indexes_of(facts, target.name), subject.key, facts.numbered)
     if not others:
         return Finding(name, FINE, "none", "a row is found by its key and by nothing else")
     why = "ON DUPLICATE KEY UPDATE goes by every unique key, so a row can overwrite another one that has the same value there"
@@ -314,11 +309,6 @@ def _old_branches(facts: Facts) -> Finding:
 
 def _indexes_of(facts: Facts, table: str) -> list[UniqueIndex]:
     return [index for index in facts.indexes if index.table == table]
-
-
-def _names(columns: Sequence[str]) -> frozenset[str]:
-    """The server takes no account of upper and lower case in the names of columns."""
-    return frozenset(column.lower() for column in columns)
 
 
 def _account(user: str) -> str:

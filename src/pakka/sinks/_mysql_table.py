@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ from pakka.sinks._mysql_column import (
     add_columns_statement,
     check_engine,
     create_statement,
-    fold,
     quoted,
     read_table,
 )
 from pakka.sinks._mysql_fit import Fit
+from pakka.sinks._mysql_index import other_keys
 from pakka.sinks._mysql_line import Line
 from pakka.sinks._mysql_load import Server
 
@@ -41,7 +42,7 @@ def make_ready(line: Line, place: Place, sink: MysqlSink, schema: pa.Schema, ser
         table = _change(line, place, sink, schema, server)
     check_engine(place, table, target)
     if sink.key:
-        _check_key(place, sink, table, schema)
+        check_key(place, sink, table, schema.names)
     return table
 
 
@@ -73,22 +74,20 @@ def _statement(place: Place, sink: MysqlSink, table: Table | None, schema: pa.Sc
     return add_columns_statement(place, sink.where, table, schema, is_mariadb=server.is_mariadb)
 
 
-def _check_key(place: Place, sink: MysqlSink, table: Table, schema: pa.Schema) -> None:
-    """ON DUPLICATE KEY UPDATE acts on whichever unique index is hit: there must be the one of the key, and no other."""
-    wanted = {fold(name) for name in sink.key}
-    held = {index: {fold(name) for name in names} for index, names in table.uniques.items()}
-    if wanted not in held.values():
+def check_key(place: Place, sink: MysqlSink, table: Table, stored: Sequence[str]) -> None:
+    """There must be a unique index of the key, and none by which a row meets the row of another key."""
+    if not any(index.is_whole and index.is_on(sink.key) for index in table.uniques):
         names = ", ".join(quoted(name) for name in sink.key)
         raise place.refuse(
             f"{place} has no PRIMARY KEY and no UNIQUE index on exactly ({names}), by which `{sink.mode}` finds rows",
             hint=f"`ALTER TABLE {sink.where.sql} ADD UNIQUE ({names})`",
         )
-    stored = {fold(name) for name in schema.names}
-    other = next((index for index, columns in held.items() if columns != wanted and columns & stored), None)
-    if other is not None:
+    others = other_keys(table.uniques, sink.key, table.apart(stored))
+    if others:
         raise place.refuse(
-            f"{place} has another unique index, `{other}`: a row that meets it would change the row of another key",
-            hint="drop the index, or leave its columns out with `select`",
+            f"{place} has another unique index, `{others[0]}`: a row that meets it would change the row of another key",
+            hint=f"`ALTER TABLE {sink.where.sql} DROP INDEX {quoted(others[0])}`; or leave out with `select` a column of it that is "
+            "NULL by default",
         )
 
 

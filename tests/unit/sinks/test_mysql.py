@@ -175,16 +175,17 @@ def test_a_writer_that_was_overtaken_while_it_loaded_cannot_prepare(site):
     assert site.prepared_branches() == []
 
 
-def test_a_second_attempt_undoes_the_first_where_a_unique_index_would_have_it_wait(site):
-    site.ask("CREATE TABLE refund (id bigint PRIMARY KEY) ENGINE=InnoDB")
+@pytest.mark.parametrize("columns", ["id varchar(9) PRIMARY KEY", "id varchar(9), UNIQUE (id(3))"])
+def test_a_second_attempt_undoes_the_first_where_a_unique_index_would_have_it_wait(site, columns):
+    site.ask(f"CREATE TABLE refund ({columns}) ENGINE=InnoDB")
     driver = site.driver()
-    first = site.prepare(site.slot(0, attempt=0), rows(id=[1]))
-    other = site.prepare(site.slot(0, slot=1), rows(id=[2]))
-    second = site.prepare(site.slot(0, attempt=1), rows(id=[1]))
+    first = site.prepare(site.slot(0, attempt=0), rows(id=["a"]))
+    other = site.prepare(site.slot(0, slot=1), rows(id=["b"]))
+    second = site.prepare(site.slot(0, attempt=1), rows(id=["a"]))
     assert {p.slot for p in driver.pending()} == {second.slot, other.slot}
     assert site.commit(driver, 0, [second, other]) == COMMITTED
     assert driver.commit(epoch(0), [first])[0].kind is Kind.ALREADY_COMMITTED
-    assert site.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,)]
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [("a",), ("b",)]
 
 
 def test_a_writer_that_gives_up_after_prepare_leaves_nothing(site):

@@ -5,6 +5,7 @@ import pytest
 
 from pakka.errors import SchemaError
 from pakka.model.outcome import COMMITTED, Kind
+from pakka.sinks import _mysql_table
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
 
 pytestmark = pytest.mark.mysql
@@ -132,13 +133,73 @@ def test_a_table_whose_indexes_would_change_the_wrong_row_is_refused(site, made,
         site.prepare(site.slot(0), rows(id=ids, amount=[1]))
 
 
-def test_a_number_of_the_server_s_own_beside_the_key_is_no_hindrance(site):
+ALIKE = rows(id=["key-1", "key-2"], email=["abcd", "ABCD"])
+MEETS_OTHERS = [
+    "UNIQUE KEY k (email)",
+    "UNIQUE KEY k (email(3))",
+    "UNIQUE KEY k (id(3), email)",
+    "low varchar(9) AS (lower(email)) VIRTUAL, UNIQUE KEY k (low)",
+    "shop int DEFAULT 7, UNIQUE KEY k (shop)",
+    "shop int NOT NULL DEFAULT 7, UNIQUE KEY k (shop, email)",
+]
+
+
+def make_beside_the_key(site: Site, rest: str) -> None:
     site.ask(
-        "CREATE TABLE refund (n bigint AUTO_INCREMENT PRIMARY KEY, id varchar(9) UNIQUE, amount bigint) ENGINE=InnoDB"
+        "CREATE TABLE refund (id varchar(9) PRIMARY KEY, email varchar(200) COLLATE utf8mb4_general_ci, "
+        f"{rest}) ENGINE=InnoDB"
     )
-    site.deliver(0, rows(id=["a", "b"], amount=[1, 2]))
-    site.deliver(1, rows(id=["a"], amount=[3]), fence=2)
-    assert site.ask("SELECT id, amount FROM refund ORDER BY id") == [("a", 3), ("b", 2)]
+
+
+@pytest.mark.parametrize("rest", MEETS_OTHERS)
+def test_an_index_by_which_a_row_meets_the_row_of_another_key_is_refused(site, rest):
+    make_beside_the_key(site, rest)
+    site.driver().close()
+    with pytest.raises(SchemaError, match="another unique index, `k`") as refused:
+        site.prepare(site.slot(0), ALIKE)
+    site.ask(refused.value.hint.split("; ")[0][1:-1])
+    site.deliver(0, ALIKE)
+    assert site.ask("SELECT id FROM refund ORDER BY id") == [("key-1",), ("key-2",)]
+
+
+@pytest.mark.parametrize("rest", MEETS_OTHERS)
+def test_what_is_refused_would_lose_a_row_without_an_error(site, monkeypatch, rest):
+    """The twin that looks at no index but that of the key."""
+    monkeypatch.setattr(_mysql_table, "other_keys", lambda *_: [])
+    make_beside_the_key(site, rest)
+    site.deliver(0, ALIKE)
+    assert site.ask("SELECT id FROM refund") == [("key-1",)]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "UNIQUE KEY k (email, id)",
+        "UNIQUE KEY k (email(3), id)",
+        "shop int, UNIQUE KEY k (shop)",
+        "shop int DEFAULT NULL, UNIQUE KEY k (shop, email)",
+        "n bigint AUTO_INCREMENT, UNIQUE KEY k (n)",
+        "n bigint AUTO_INCREMENT, UNIQUE KEY k (n, email)",
+    ],
+)
+def test_an_index_by_which_no_row_meets_another_key_is_no_hindrance(site, rest):
+    make_beside_the_key(site, rest)
+    site.deliver(0, ALIKE)
+    site.deliver(1, rows(id=["key-2"], email=["abcd"]), fence=2)
+    assert site.ask("SELECT id, email FROM refund ORDER BY id") == [("key-1", "abcd"), ("key-2", "abcd")]
+
+
+def test_an_index_that_was_added_since_the_rows_were_spooled_is_seen_at_the_commit(site):
+    driver = site.driver()
+    record = site.prepare(site.slot(0), ALIKE)
+    site.ask("ALTER TABLE refund ADD UNIQUE KEY k (email(3))")
+    outcome = site.commit(driver, 0, [record])
+    assert outcome.kind is Kind.RETRY
+    assert "another unique index, `k`" in outcome.reason
+    assert site.ask("SELECT * FROM refund") == []
+    site.ask("ALTER TABLE refund DROP INDEX k")
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    assert site.ask("SELECT count(*) FROM refund") == [(2,)]
 
 
 @pytest.mark.parametrize("batch", [rows(amount=[1]), rows(id=pa.array([None], pa.string()), amount=[1])])
