@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pakka.contract.audit import Finding, Severity
+from pakka.model.guarantee import Way
 from pakka.sinks import _mysql_facts, _mysql_probes
 from pakka.sinks._mysql_facts import Version
 from pakka.sinks._mysql_line import Address, Line
@@ -24,7 +25,9 @@ OWN = {
     "pakka_ledger": "CREATE TABLE pakka_ledger (pipeline varchar(60), sink varchar(60), epoch bigint, slot int, fence bigint, "
     "attempt bigint, PRIMARY KEY (pipeline, sink, epoch, slot, fence, attempt))",
 }
-UPSERT = {"mode": "upsert", "key": ("refund_id",)}
+PREPARED, SPOOLED = {"way": Way.PREPARED}, {"way": Way.SPOOLED}
+CHOSEN = {**SPOOLED, "is_chosen": True}
+UPSERT = {"mode": "upsert", "key": ("refund_id",), **SPOOLED}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ def weak(url: str, **options) -> dict[str, tuple[str, Severity]]:
     return {f.name: (f.value, f.severity) for f in found(url, **options).values() if f.severity is not FINE}
 
 
-@pytest.mark.parametrize("options", [{}, {"way": "prepared"}, {"way": "spooled"}, UPSERT, {**UPSERT, "mode": "mirror"}])
+@pytest.mark.parametrize("options", [PREPARED, SPOOLED, CHOSEN, UPSERT, {**UPSERT, "mode": "mirror"}])
 @pytest.mark.parametrize("tables", [(), (TABLE, *OWN.values())], ids=["no table yet", "table"])
 def test_a_right_server_has_nothing_to_mend(url, options, tables):
     do(url, *tables)
@@ -186,7 +189,7 @@ def test_too_few_connections_for_the_slots_are_found(lax_server, url):
 
 
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY", "CSV"])
-@pytest.mark.parametrize("options", [{}, {"way": "spooled"}, UPSERT])
+@pytest.mark.parametrize("options", [PREPARED, SPOOLED, UPSERT])
 def test_an_engine_without_transactions_is_refused_with_its_story(url, engine, options):
     do(url, f"CREATE TABLE refunds (refund_id varchar(40) NOT NULL, amount bigint NOT NULL) ENGINE = {engine}")
     finding = found(url, **options)["storage engine"]
@@ -221,11 +224,11 @@ def test_pakkas_own_tables_are_looked_at_too(url, table):
     assert weak(url) == {}
 
 
-@pytest.mark.parametrize("way", ["auto", "spooled"])
-def test_a_view_and_a_missing_table_are_found(url, way):
-    assert weak(url, way=way, create=False) == {"storage engine": ("no table", BREAKS)}
+@pytest.mark.parametrize("options", [PREPARED, SPOOLED])
+def test_a_view_and_a_missing_table_are_found(url, options):
+    assert weak(url, **options, create=False) == {"storage engine": ("no table", BREAKS)}
     do(url, "CREATE VIEW refunds AS SELECT 1 AS id")
-    assert weak(url, way=way) == {"storage engine": ("view", BREAKS)}
+    assert weak(url, **options) == {"storage engine": ("view", BREAKS)}
 
 
 def test_triggers_are_named(url):
@@ -317,7 +320,15 @@ def as_poor(server: MysqlServer, url: str) -> str:
 # What follows cannot be had from the server that is here: rights of MySQL 8, old versions, a Galera cluster.
 
 
-@pytest.mark.parametrize(("way", "severity"), [("auto", WARNS), ("prepared", BREAKS), ("spooled", FINE)])
+@pytest.mark.parametrize(
+    ("options", "severity", "fix"),
+    [
+        (CHOSEN, WARNS, ""),
+        (SPOOLED, FINE, ""),
+        (PREPARED, BREAKS, "; or set `way: spooled`"),
+        ({**PREPARED, "is_chosen": True}, BREAKS, "; or run again, which takes the spool"),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
@@ -327,12 +338,14 @@ def as_poor(server: MysqlServer, url: str) -> str:
         ("server version", {"version": Version.parse("5.7.6")}),
     ],
 )
-def test_a_server_whose_xa_does_not_hold_is_found(url, monkeypatch, way, severity, name, facts):
+def test_a_server_whose_xa_does_not_hold_is_found(url, monkeypatch, options, severity, fix, name, facts):
     right = _mysql_facts.read_facts(subject_of(url).open_line, mysql.database_of(url), "refunds")
     settings = {**right.settings, **facts.get("settings", {})}
     wrong = replace(right, **{**facts, "settings": settings})
     monkeypatch.setattr(_mysql_probes, "read_facts", lambda *_: wrong)
-    assert found(url, way=way)[name].severity is severity
+    finding = found(url, **options)[name]
+    assert finding.severity is severity
+    assert finding.fix.endswith(fix)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +356,15 @@ def test_a_binary_log_that_a_crash_can_part_from_the_tables_is_found(url, monkey
     right = _mysql_facts.read_facts(subject_of(url).open_line, mysql.database_of(url), "refunds")
     wrong = replace(right, version=Version.parse(text), settings={**right.settings, "log_bin": log_bin})
     monkeypatch.setattr(_mysql_probes, "read_facts", lambda *_: wrong)
-    assert found(url, way="prepared")["server version"].severity is severity
+    finding = found(url)["server version"]
+    assert finding.severity is severity
+    assert finding.fix.endswith("set `way: spooled`" if severity is WARNS else "")
+    assert found(url, **SPOOLED)["server version"].severity is FINE
+    spooled = found(url, **CHOSEN)["server version"]
+    assert ("rows wait in the spool" in spooled.why) == (text == "8.0.29"), (
+        "a sink that may choose takes the spool there"
+    )
+    assert "way" not in spooled.fix
 
 
 @pytest.mark.parametrize(

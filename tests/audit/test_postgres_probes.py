@@ -13,9 +13,11 @@ import pytest
 from psycopg.sql import SQL, Literal
 
 from pakka.contract.audit import Finding, Severity
+from pakka.model.guarantee import Way
 from pakka.postgres_line import Address, Line
 from pakka.sinks import _postgres_probes
 from pakka.sinks._postgres_probes import Subject, postgres_probes
+from pakka.sinks.postgres import PostgresSink
 from tests.fixtures import postgres
 from tests.fixtures.pgbouncer import pooled
 from tests.fixtures.postgres import PostgresServer
@@ -31,7 +33,8 @@ BEGIN = """
     BEGIN READ WRITE; SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = '30s';
     SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
-UPSERT = {"mode": "upsert", "key": ("refund_id",)}
+PREPARED, SPOOLED = {"way": Way.PREPARED}, {"way": Way.SPOOLED}
+UPSERT = {"mode": "upsert", "key": ("refund_id",), **SPOOLED}
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +135,7 @@ def wait_for(url: str, name: str, value: str) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize("options", [{}, {"way": "prepared"}, {"way": "spooled"}, UPSERT, {**UPSERT, "mode": "mirror"}])
+@pytest.mark.parametrize("options", [PREPARED, SPOOLED, UPSERT, {**UPSERT, "mode": "mirror"}])
 @pytest.mark.parametrize("tables", [(), (TABLE,)], ids=["no table yet", "table"])
 def test_a_right_server_has_nothing_to_mend(url, options, tables):
     do(url, *tables)
@@ -193,26 +196,49 @@ def test_time_outs_that_end_a_long_copy_are_found_but_not_the_sinks_own(url):
 
 
 def test_a_server_that_prepares_no_transaction_is_found(lax_server, url):
-    ways = {"auto": WARNS, "prepared": BREAKS, "spooled": FINE}
+    asked = PostgresSink(url, "refunds").choose()
     change(lax_server, max_prepared_transactions=0)
     restart(lax_server)
     try:
-        for way, severity in ways.items():
-            finding = found(url, way=way)["max_prepared_transactions"]
-            assert (finding.value, finding.severity) == ("0", severity)
-        assert found(url, **UPSERT)["max_prepared_transactions"].severity is FINE
+        told = {"prepared": prepares(PostgresSink(url, "refunds", way="prepared"))}
+        told["spooled"] = prepares(PostgresSink(url, "refunds", way="spooled"))
+        told["upsert"] = prepares(PostgresSink(url, "refunds", mode="upsert", key=("refund_id",)))
+        told["auto, now"] = prepares(PostgresSink(url, "refunds"))
+        told["auto, asked before"] = prepares(asked)
     finally:
         change(lax_server, max_prepared_transactions=ROOM)
         restart(lax_server)
+    assert {sink: finding.severity for sink, finding in told.items()} == {
+        "prepared": BREAKS,
+        "spooled": FINE,
+        "upsert": FINE,
+        "auto, now": WARNS,
+        "auto, asked before": BREAKS,
+    }
+    assert {finding.value for finding in told.values()} == {"0"}
+    assert "rows wait in the spool" in told["auto, now"].why
+    assert "set `way: spooled`" in told["prepared"].fix
+    assert "run again, which takes the spool" in told["auto, asked before"].fix
+
+
+def prepares(sink: PostgresSink, slots: int | None = None) -> Finding:
+    """What a run with this sink is told of the transactions that its server prepares."""
+    chosen = sink if sink.chosen else sink.choose(slots)
+    return next(probe for probe in chosen.probes() if probe.name == "max_prepared_transactions").look()
 
 
 @pytest.mark.parametrize(
-    ("slots", "value", "severity"), [(3, "8, 1 in use", FINE), (4, "8, 1 in use", WARNS), (9, "8, 1 in use", BREAKS)]
+    ("slots", "prepared", "auto"), [(3, FINE, FINE), (4, WARNS, WARNS), (8, WARNS, WARNS), (9, BREAKS, WARNS)]
 )
-def test_too_little_room_for_the_slots_of_an_epoch_is_found(url, slots, value, severity):
+def test_too_little_room_for_the_slots_of_an_epoch_is_found(url, slots, prepared, auto):
     prepare(url, "another program")
-    finding = found(url, slots_needed=slots)["max_prepared_transactions"]
-    assert (finding.value, finding.severity) == (value, severity)
+    severities = []
+    for way in ("prepared", "auto", "spooled"):
+        finding = prepares(PostgresSink(url, "refunds", way=way), slots)
+        assert finding.value == "8, 1 in use"
+        assert bool(finding.fix) == (finding.severity is not FINE)
+        severities.append(finding.severity)
+    assert severities == [prepared, auto, FINE]
 
 
 def test_slots_that_nobody_counts_are_as_many_as_the_machine_has_cores(url, monkeypatch):

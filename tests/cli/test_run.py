@@ -59,6 +59,20 @@ refunds: done after 1 epoch: 1,000 rows in; out refunds 990; 10 dead, 0 dropped
     )
 
 
+@pytest.mark.postgres
+def test_a_run_is_judged_by_the_way_that_its_sinks_have_chosen(pakka, refunds, spark, postgres_url, monkeypatch):
+    """The server prepares 64 transactions, so the sink spools: that is as good."""
+    monkeypatch.setenv("SHOP", postgres_url)
+    sink = 'postgres: {url: "${env:SHOP}", table: refunds}'
+    refunds.write_text(PIPELINE.replace("memory: {space: refunds}", sink) + "slots: 65\n")
+    for verb in ("check", "run"):
+        result = pakka(verb, "refunds.yaml", "--require", "exactly-once")
+        assert (result.exit_code, "warning" in result.stderr) == (0, False), result.stderr
+    ((pipeline, *_),) = spark.calls
+    assert pipeline == pipeline.chosen()
+    assert pipeline.outputs["refunds"].sink.way == "spooled"
+
+
 def test_programs_get_one_event_a_line(pakka, refunds, spark):
     result = pakka("run", "refunds.yaml", "--json")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -57,7 +57,7 @@ def command(
     messages are let through. docs/reference/metrics.md has all metrics, and alerts on them.
     """
     screen.is_quiet = quiet
-    pipeline = load(file, screen)
+    pipeline = load(file, screen).chosen()
     settings = settings_of(pipeline)
     check_level(pipeline, guarantee_of(pipeline, settings), require)
     for setting in settings:

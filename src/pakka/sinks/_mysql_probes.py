@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pakka.contract.audit import Finding, Probe
@@ -18,6 +18,7 @@ from pakka.sinks._probing import (
     Round,
     Terms,
     age,
+    cannot_prepare,
     likely_slots,
     may_be_null,
     no_table,
@@ -76,26 +77,22 @@ def mysql_probes(subject: Subject) -> Sequence[Probe]:
 
 def _server_version(subject: Subject, facts: Facts) -> Finding:
     name, version = "server version", facts.version
-    if not subject.may_prepare:
-        return Finding(name, FINE, version.text, "the sink prepares in the spool, and needs no XA of the server")
+    spooled = "the sink prepares in the spool, and needs no XA of the server"
     if not survives_disconnect(version):
         product, oldest = ("MariaDB", "10.5") if version.is_mariadb else ("MySQL", "5.7.7")
         why = (
             f"before {product} {oldest} a prepared branch is rolled back when its connection ends, whatever was decided"
         )
-        return _no_xa(subject, Finding(name, BREAKS, version.text, why, f"use {product} {oldest} or newer"))
-    if not version.is_mariadb and version.number < SAFE_BINLOG_MYSQL and facts.settings.get("log_bin") == "ON":
+        finding = Finding(name, BREAKS, version.text, why, f"use {product} {oldest} or newer")
+        return cannot_prepare(subject, finding, spooled)
+    # Without a binary log a sink that was told to prepare may; one that chooses does not look whether there is one.
+    is_logged = facts.settings.get("log_bin") == "ON" or not subject.is_prepared
+    if not version.is_mariadb and version.number < SAFE_BINLOG_MYSQL and is_logged:
         why = "before MySQL 8.0.30 a crash can leave the binary log with another end of a branch than the tables: replicas may differ"
-        return Finding(name, WARNS, version.text, why, "use MySQL 8.0.30 or newer, or set `way: spooled`")
-    return Finding(name, FINE, version.text, "a prepared branch outlives its connection and the server's next start")
-
-
-def _no_xa(subject: Subject, finding: Finding) -> Finding:
-    """What keeps XA from working breaks a sink that was told to use it; one that may choose goes the other way."""
-    if subject.way == "auto":
-        why = f"{finding.why}; so rows wait in the spool: the same guarantee, and slower"
-        return replace(finding, severity=WARNS, why=why)
-    return replace(finding, fix=f"{finding.fix}; or set `way: spooled`")
+        finding = Finding(name, WARNS, version.text, why, "use MySQL 8.0.30 or newer")
+        return cannot_prepare(subject, finding, spooled)
+    good = "a prepared branch outlives its connection and the server's next start"
+    return Finding(name, FINE, version.text, good if subject.is_prepared else spooled)
 
 
 def survives_disconnect(version: Version) -> bool:
@@ -132,7 +129,7 @@ def _storage_engine(subject: Subject, facts: Facts) -> Finding:
                 "that was aborted is there for every reader, and there twice after it has run again"
             )
             return Finding(name, BREAKS, value, why, fix)
-        if subject.may_prepare and not engine.has_xa:
+        if subject.is_prepared and not engine.has_xa:
             why = f"{table.engine} takes no part in XA: what is prepared in it is not kept until the decision"
             return Finding(name, BREAKS, value, why, fix)
     value = facts.target.engine if facts.target else "no table yet"
@@ -224,21 +221,19 @@ def _xa_right(subject: Subject, facts: Facts) -> Finding:
     name = "right to XA RECOVER"
     if facts.branches is not None:
         return Finding(name, FINE, "yes", "what is prepared can be found again after a crash")
-    if not subject.may_prepare:
-        return Finding(name, FINE, "no", "the sink prepares in the spool, and has no branch to find")
     why = "this user may not list prepared branches, so what a crash has left cannot be found, and its locks stay for ever"
     fix = f"GRANT XA_RECOVER_ADMIN ON *.* TO {_account(facts.user)}"
-    return _no_xa(subject, Finding(name, BREAKS, "no", why, fix))
+    spooled = "the sink prepares in the spool, and has no branch to find"
+    return cannot_prepare(subject, Finding(name, BREAKS, "no", why, fix), spooled)
 
 
 def _wsrep_on(subject: Subject, facts: Facts) -> Finding:
     name, value = "wsrep_on", facts.settings.get("wsrep_on", "OFF")
     if value == "OFF":
         return Finding(name, FINE, value, "the server commits on its own")
-    if not subject.may_prepare:
-        return Finding(name, FINE, value, "Galera replicates the one transaction of an epoch as it is")
+    spooled = "Galera replicates the one transaction of an epoch as it is"
     why = "a Galera cluster does not replicate XA: another node knows nothing of what is prepared here"
-    return _no_xa(subject, Finding(name, BREAKS, value, why, "use a server on its own"))
+    return cannot_prepare(subject, Finding(name, BREAKS, value, why, "use a server on its own"), spooled)
 
 
 def _unique_key(subject: Subject, facts: Facts) -> Finding:

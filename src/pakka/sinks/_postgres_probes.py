@@ -21,6 +21,7 @@ from pakka.sinks._probing import (
     Round,
     Terms,
     age,
+    cannot_prepare,
     likely_slots,
     may_be_null,
     no_table,
@@ -158,18 +159,16 @@ def _max_prepared_transactions(subject: Subject, facts: Facts) -> Finding:
     name, limit = "max_prepared_transactions", int(facts.settings["max_prepared_transactions"].value)
     used, needed = len(facts.prepared), likely_slots(subject.slots_needed)
     fix = f"ALTER SYSTEM SET max_prepared_transactions = {max(64, 4 * needed)}, and start the server again"
-    if not subject.may_prepare:
-        return Finding(name, FINE, str(limit), "the sink prepares in the spool and needs none")
-    if limit == 0 and subject.way == "auto":
-        why = "the server prepares no transaction, so rows wait in the spool: the same guarantee, and slower"
-        return Finding(name, WARNS, "0", why, fix)
-    if limit == 0:
-        why = "the server prepares no transaction, and `way: prepared` has no other way to keep rows until the decision"
-        return Finding(name, BREAKS, "0", why, f"{fix}; or leave `way` out")
     value = f"{limit}, {used} in use" if used else str(limit)
+    spooled = "the sink prepares in the spool and needs none"
+    if limit == 0:
+        return cannot_prepare(subject, Finding(name, BREAKS, value, "the server prepares no transaction", fix), spooled)
     if limit < (subject.slots_needed or 0):
         why = f"an epoch has {needed} slots, each prepares a transaction, and none is committed before all are prepared"
-        return Finding(name, BREAKS, value, why, f"{fix}; or set `slots: {limit}`")
+        fix = f"{fix}; or set `slots: {limit}`"
+        return cannot_prepare(subject, Finding(name, BREAKS, value, why, fix), spooled)
+    if not subject.is_prepared:
+        return Finding(name, FINE, value, spooled)
     theirs = sum(not found.gid.startswith("pakka.") for found in facts.prepared)
     if limit - theirs < 2 * needed:
         why = (
@@ -287,7 +286,7 @@ def _triggers(subject: Subject, facts: Facts) -> Finding:
         "a trigger runs for every attempt at a slot, also one that is aborted: what it does outside of the transaction is not taken "
         "back and can happen twice, and rows that it drops or changes are not what `pakka verify` has counted"
     )
-    if subject.may_prepare:
+    if subject.is_prepared:
         why += "; after a NOTIFY or the use of a temporary table in it the server refuses to prepare"
     fix = "see that they only change tables of this database"
     return Finding("triggers", WARNS, ", ".join(facts.triggers), why, fix)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from pakka.contract.audit import Finding, Severity
+from pakka.model.guarantee import Way
 
 FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
 OLD_S = 3600.0
@@ -26,15 +27,18 @@ class Terms:
     """The options of a sink that change what a setting means."""
 
     mode: Literal["append", "upsert", "mirror"] = "append"
-    way: Literal["auto", "prepared", "spooled"] = "auto"
+    way: Way = Way.PREPARED
+    """The way that is really taken."""
+    is_chosen: bool = False
+    """The sink itself chose it, by what the server had to say."""
     key: tuple[str, ...] = ()
     create: bool = True
     slots_needed: int | None = None
     """How many slots an epoch has; None: as many as Spark has cores, which are taken to be those of this machine."""
 
     @property
-    def may_prepare(self) -> bool:
-        return self.way != "spooled" and self.mode == "append"
+    def is_prepared(self) -> bool:
+        return self.way is Way.PREPARED
 
 
 class Round(Generic[F]):
@@ -68,6 +72,21 @@ def age(seconds: float) -> str:
 def likely_slots(known: int | None) -> int:
     """How many slots an epoch has. If nobody says, Spark makes as many as it has cores: on one machine, all of them."""
     return known or os.cpu_count() or 1
+
+
+def cannot_prepare(terms: Terms, finding: Finding, otherwise: str) -> Finding:
+    """What is found of a sink that prepares, for whichever way this one goes: one that chose the spool for it is as safe, and slower.
+
+    `otherwise`: why it does not matter to a sink that spools anyway.
+    """
+    if terms.is_prepared:
+        # A choice is made when a run begins; here the server has changed since.
+        way_out = "run again, which takes the spool" if terms.is_chosen else "set `way: spooled`"
+        return replace(finding, fix=f"{finding.fix}; or {way_out}")
+    if terms.is_chosen:
+        why = f"{finding.why}; so rows wait in the spool: the same guarantee, and slower"
+        return replace(finding, severity=WARNS, why=why)
+    return replace(finding, severity=FINE, why=otherwise, fix="")
 
 
 def no_table(name: str) -> Finding:

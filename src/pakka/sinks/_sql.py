@@ -110,12 +110,12 @@ class SqlSink(SpooledSink):
         return f"{self.address}, table {self.where}"
 
     def choose(self, slots: int | None = None) -> Sink:
-        """Ask the server which way is safe with it, where that is left open."""
-        made = replace(self)
+        """Ask the server which way is safe with it, where that is left open. A choice that was made stays."""
+        made, chosen = replace(self), self.chosen
         if self.way == "auto" and self.is_prepared:
             is_spooled, why = self.why_spooled(slots)
-            made = replace(self, way="spooled" if is_spooled else "prepared")
-            object.__setattr__(made, "chosen", f"chosen because {why}")
+            made, chosen = replace(self, way="spooled" if is_spooled else "prepared"), f"chosen because {why}"
+        object.__setattr__(made, "chosen", chosen)
         object.__setattr__(made, "slots", slots)
         return made
 

@@ -94,8 +94,8 @@ class MysqlSink(SqlSink):
             self.where.schema,
             self.where.table,
             mode=self.mode,
-            # What was left open is told with the reason for the choice.
-            way="auto" if self.chosen else self.way,
+            way=self.guarantee().way,
+            is_chosen=bool(self.chosen),
             key=self.key,
             create=self.create,
             slots_needed=self.slots,

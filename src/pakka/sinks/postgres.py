@@ -92,8 +92,8 @@ class PostgresSink(SqlSink):
             self.where.table,
             self.where.schema,
             mode=self.mode,
-            # What was left open is told with the reason for the choice.
-            way="auto" if self.chosen else self.way,
+            way=self.guarantee().way,
+            is_chosen=bool(self.chosen),
             key=self.key,
             create=self.create,
             slots_needed=self.slots,

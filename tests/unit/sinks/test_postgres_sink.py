@@ -171,6 +171,7 @@ def test_auto_takes_the_spooled_way_where_an_epoch_has_more_slots_than_the_serve
     chosen = PostgresSink(postgres_url, "refunds").choose(slots=65)
     assert chosen.guarantee().way is Way.SPOOLED
     assert "is 64, and an epoch has up to 65 slots" in chosen.guarantee().because
+    assert {probe.look().severity for probe in chosen.probes()} == {Severity.FINE, Severity.WARNS}
     forced = PostgresSink(postgres_url, "refunds", way="prepared").choose(slots=65)
     (finding,) = [p.look() for p in forced.probes() if p.name == "max_prepared_transactions"]
     assert finding.severity is Severity.BREAKS
