@@ -38,6 +38,24 @@ def test_a_postgres_sink_keeps_all_four_the_way_that_its_server_allows(room, way
             assert db.execute("SELECT relname FROM pg_class WHERE relname LIKE 'pakka%'").fetchall() == []
 
 
+PIPELINE = """\
+pipeline: refunds
+source: {rate: {rows_per_epoch: 10}}
+sinks: {refunds: {postgres: {url: "${env:SHOP}", table: refunds}}}
+slots: 65
+"""
+
+
+@pytest.mark.postgres
+def test_a_sink_of_a_pipeline_is_audited_the_way_that_its_runs_go(postgres_url, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOP", postgres_url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "refunds.yaml").write_text(PIPELINE)
+    report = told("refunds.yaml#refunds")
+    assert report["promise"]["way"] == "spooled"
+    assert seen(report) == ALL_PASS
+
+
 @pytest.mark.mysql
 @pytest.mark.parametrize("way", ["prepared", "spooled"])
 def test_a_mysql_sink_keeps_all_four_either_way(mysql_url, way):

@@ -39,7 +39,7 @@ FENCED = 4
 
 def desk_of(root: str) -> Desk:
     site = Path(root)
-    return Desk("refunds", outputs.with_slips(site), str(site / "spool"), time.time, is_alive)
+    return Desk("refunds", outputs.with_slips(site), None, str(site / "spool"), time.time, is_alive)
 
 
 def resolve(root: str, state: str, do: str = "resolve", take_over: bool = False):

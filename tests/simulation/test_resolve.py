@@ -42,7 +42,9 @@ def resolving(seen: Counter[str]):
             drive(self)
             return
         chance = Random(f"{self.name} {world.plan}")
-        desk = Desk(PIPELINE, coordinator.sinks, "spool", world.clock, lambda _: chance.choice((True, False, None)))
+        desk = Desk(
+            PIPELINE, coordinator.sinks, None, "spool", world.clock, lambda _: chance.choice((True, False, None))
+        )
         owner = Owner(self.name, len(self.name), world.now_s)
         pool = SeededPool(world.chance)
         at_desk = Resolve(desk, coordinator.store, owner, world.sleep, pool, coordinator.retry)

@@ -16,21 +16,21 @@ from pakka.audit.interrogate import interrogate
 from pakka.audit.report import Report
 from pakka.audit.scratch import ground_of
 from pakka.contract.audit import Finding, Probing
-from pakka.contract.sink import Choosing, Sink
+from pakka.contract.sink import Sink, chosen
 from pakka.coordinator.watch import look
 from pakka.durability import Spool
 from pakka.model.guarantee import Way
 
 
-def audit(sink: Sink, kind: str, spool: str | None = None, start: Start = spawn) -> Report:
+def audit(sink: Sink, kind: str, spool: str | None = None, slots: int | None = None, start: Start = spawn) -> Report:
     """Interrogate a sink in a scratch area of its own system, and read its settings. Nothing is left behind.
 
-    `spool` is that of the sink's pipeline, and `start` the way in which the audit's other processes come to be.
+    `spool` and `slots` are those of the sink's pipeline, and `start` the way in which the audit's other processes come to be.
     """
     began = time.monotonic()
     # Before anything is opened: see `pakka.audit.host`.
     with Cast(start, sink) as cast:
-        sink = sink.choose() if isinstance(sink, Choosing) else sink
+        sink = chosen(sink, slots)
         with ground_of(sink, spool) as ground:
             # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
             answers, findings = interrogate(ground, cast), findings_of(sink)

@@ -31,11 +31,12 @@ _SCHEMES = {"postgresql": "postgres", "mariadb": "mysql"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A sink, the name of its kind, and the spool of its pipeline, if it is in one."""
+    """A sink, the name of its kind, and the spool and the slots of its pipeline, if it is in one."""
 
     sink: Sink
     kind: str
     spool: str | None = None
+    slots: int | None = None
 
 
 def is_pipeline_file(text: str) -> bool:
@@ -81,7 +82,7 @@ def _of_pipeline(text: str, load: Callable[[str], Pipeline]) -> Target:
         hint = nearest(name, outputs) if name else f"name one of them: `{file}#{example}`; {nearest('', outputs)}"
         raise UsageError(what, hint=hint)
     sink = outputs[name].sink
-    return Target(sink, type(sink).__name__, pipeline.spool_path)
+    return Target(sink, type(sink).__name__, pipeline.spool_path, pipeline.slots)
 
 
 def _check_path(sink: Sink, kind: str) -> None:

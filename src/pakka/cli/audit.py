@@ -83,7 +83,7 @@ def _audit(screen: Screen, target: str) -> Report:
 
     found = find(target, lambda path: load(path, screen))
     # A pipeline is read and its sinks are made without opening anything, so this process can be forked.
-    return audit(found.sink, found.kind, found.spool, fork)
+    return audit(found.sink, found.kind, found.spool, found.slots, fork)
 
 
 def _lint(

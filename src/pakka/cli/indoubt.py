@@ -137,7 +137,7 @@ def _files_here() -> list[str]:
 
 def _desk(pipeline: Pipeline) -> Desk:
     sinks = {name: output.sink for name, output in pipeline.outputs.items()}
-    return Desk(pipeline.name, sinks, pipeline.spool_path, time.time, is_alive)
+    return Desk(pipeline.name, sinks, pipeline.slots, pipeline.spool_path, time.time, is_alive)
 
 
 def _survey(pipeline: Pipeline) -> tuple[Survey, PakkaError | None]:

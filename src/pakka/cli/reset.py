@@ -49,7 +49,7 @@ def command(screen: Screen, pipeline: str, what: str | None, sink: str | None, f
         closing(open_store(described.state, must_exist=True)) as store,
         ThreadPoolExecutor(max_workers=8) as pool,
     ):
-        sinks = {name: output.sink for name, output in described.outputs.items()}
+        sinks = {name: output.sink for name, output in described.chosen().outputs.items()}
         owner = Owner(socket.gethostname(), os.getpid(), time.time())
         reset = Reset(pipeline, sinks, store, described.spool_path, owner, time.sleep, pool)
         plan = _plan(reset, described, what, sink)

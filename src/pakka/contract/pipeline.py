@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pakka.contract.sink import Choosing, Sink
+from pakka.contract.sink import Sink, chosen
 from pakka.contract.source import Source
 from pakka.errors import ConfigError
 from pakka.model.id import check_name
@@ -87,13 +87,9 @@ class Pipeline:
 
     def chosen(self) -> Pipeline:
         """This pipeline with every choice made that its sinks leave to their systems, which are asked for it."""
-        made = {name: self._chosen(output) for name, output in self.outputs.items()}
+        made = {name: replace(out, sink=chosen(out.sink, self.slots)) for name, out in self.outputs.items()}
         dead = made.pop(DEAD_LETTERS, None)
         return replace(self, sinks=made, dead_letters=dead)
-
-    def _chosen(self, output: Output) -> Output:
-        sink = output.sink
-        return replace(output, sink=sink.choose(self.slots)) if isinstance(sink, Choosing) else output
 
     @property
     def checkpoint_path(self) -> str:

@@ -154,3 +154,8 @@ class Choosing(Protocol):
 
         `slots` is how many an epoch has at most, where the pipeline says so.
         """
+
+
+def chosen(sink: Sink, slots: int | None) -> Sink:
+    """The sink as a run of its pipeline has it. Whoever settles what a run has left must have the very same one."""
+    return sink.choose(slots) if isinstance(sink, Choosing) else sink

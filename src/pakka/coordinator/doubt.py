@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pakka.contract.doubt import Doubt, Doubting
-from pakka.contract.sink import Choosing, Committer, Ledger, Sink
+from pakka.contract.sink import Committer, Ledger, Sink, chosen
 from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.errors import PakkaError, UnavailableError
 from pakka.model.epoch import Epoch
@@ -93,6 +93,8 @@ class Desk:
 
     pipeline: str
     sinks: Mapping[str, Sink]
+    slots: int | None
+    """Those of the pipeline: with them its sinks choose what a run's have chosen."""
     spool: str
     clock: Callable[[], float]
     is_alive: Callable[[Owner], bool | None]
@@ -132,7 +134,7 @@ class Desk:
 
     def _ask(self, binding: Binding, sink: Sink, fence: int) -> _Told | PakkaError:
         try:
-            committer = chosen(sink).open_committer(binding, fence)
+            committer = chosen(sink, self.slots).open_committer(binding, fence)
             try:
                 return _Told(tuple(_doubts(committer)), committer.ledger())
             finally:
@@ -144,11 +146,6 @@ class Desk:
                 f"{binding}: cannot be asked what is in doubt: {type(error).__name__}: {error}; nothing was changed",
                 hint="see that it is there and may be read, then look again",
             )
-
-
-def chosen(sink: Sink) -> Sink:
-    """The sink as a run would have it."""
-    return sink.choose() if isinstance(sink, Choosing) else sink
 
 
 def _doubts(committer: Committer) -> Iterator[Doubt]:

@@ -11,8 +11,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pakka.contract.sink import chosen
 from pakka.contract.state import Owner, PipelineState, StateStore
-from pakka.coordinator.doubt import Desk, Fate, Survey, chosen
+from pakka.coordinator.doubt import Desk, Fate, Survey
 from pakka.coordinator.guard import examine
 from pakka.coordinator.recovery import Look, Recovered, Recovery, close_all
 from pakka.coordinator.retry import Retry
@@ -96,7 +97,7 @@ class Resolve:
             return Resolution(found, ())
         self._check_owner(found, take_over)
         desk = self.desk
-        sinks = {name: chosen(sink) for name, sink in desk.sinks.items()}
+        sinks = {name: chosen(sink, desk.slots) for name, sink in desk.sinks.items()}
         recovery = Recovery(desk.pipeline, sinks, self.store, desk.spool, self.owner, self.retry, self.sleep, self.pool)
         recovered = recovery.run(look)
         close_all(recovered.stations)

@@ -50,7 +50,9 @@ class Sampler(threading.Thread):
 
     def _look_at_doubts(self) -> PipelineState | None:
         sinks = {name: output.sink for name, output in self.pipeline.outputs.items()}
-        desk = Desk(self.pipeline.name, sinks, self.pipeline.spool_path, time.time, _is_this_process)
+        desk = Desk(
+            self.pipeline.name, sinks, self.pipeline.slots, self.pipeline.spool_path, time.time, _is_this_process
+        )
         failed: list[Part] = []
         try:
             with closing(open_store(self.pipeline.state, must_exist=True)) as store:

@@ -2,15 +2,20 @@
 
 import json
 import re
+from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
 
 from pakka.cli import main
 from pakka.testing.crash import Drill
-from tests.faults.sql.ground import FOREIGN
+from tests.faults.sql.ground import FOREIGN, Ground
+from tests.faults.sql.outputs import SqlOutlet
+from tests.faults.sql.site import SqlSite
+from tests.faults.sql.system import SYSTEMS
 from tests.faults.watched import FENCED
-from tests.fixtures import mysql
+from tests.fixtures import mysql, postgres
+from tests.fixtures.postgres import PostgresServer
 
 pytestmark = pytest.mark.faults
 
@@ -57,8 +62,8 @@ def site(base, make_sql_site, ground, monkeypatch):
     return site
 
 
-def pakka(*words: str):
-    result = CliRunner().invoke(main, ["indoubt", *words])
+def pakka(*words: str, verb: str = "indoubt"):
+    result = CliRunner().invoke(main, [verb, *words])
     assert mysql.PASSWORD not in result.output
     return result
 
@@ -145,3 +150,69 @@ def test_a_decided_slot_that_was_rolled_back_by_hand_is_told_as_lost(base, site)
     assert result.exit_code == 1
     assert "error: pipeline `refunds`: epoch 1 is decided, and sink `refunds` has lost 1 record of it" in result.stderr
     site.finish()
+
+
+AUTO = """\
+pipeline: refunds
+source:
+  rate: {{rows_per_epoch: 10}}
+sinks:
+  refunds: {{postgres: {{url: "${{env:SHOP}}", table: refunds}}}}
+state: "{state}"
+spool: "{site}/spool"
+checkpoint: "{site}/checkpoint"
+{slots}
+"""
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[PostgresServer]:
+    """A server that prepares no transaction."""
+    with postgres.running_server(postgres.need_binaries(), max_prepared_transactions="0") as server:
+        yield server
+
+
+@pytest.fixture(params=[("bare_server", ""), ("postgres_server", "slots: 65")], ids=["none allowed", "64 allowed"])
+def auto(request, ground, monkeypatch):
+    """A pipeline that leaves the way to its server, which takes the spool: a driver that does so, and the file."""
+    fixture, slots = request.param
+    base = Ground(SYSTEMS["postgres"], request.getfixturevalue(fixture))
+    state = f"sqlite:///{ground}/state.db"
+    site = SqlSite(ground / "site", state, SqlOutlet("spooled", "postgres", base.url, base.url))
+    (ground / "refunds.yaml").write_text(AUTO.format(site=site.root, state=state, slots=slots))
+    monkeypatch.setenv("SHOP", base.url)
+    monkeypatch.chdir(ground)
+    yield site
+    site.close()
+    base.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("drill", "deeds"),
+    [
+        (DECIDED, ["commit 3 records, 77 rows of epoch 1 to sink `refunds`: decided", "enter epoch 1"]),
+        (UNDECIDED, ["abort 2 records of epoch 1 in sink `refunds`: no decision names them", "enter epoch 0"]),
+    ],
+)
+def test_a_sink_that_chose_the_spool_is_looked_at_as_its_run_has_it(auto, drill, deeds):
+    auto.crash(drill)
+    found = told("list", "refunds.yaml")
+    assert {case["fate"] for case in found["in_doubt"]} == {deeds[0].split()[0]}
+    assert len(found["in_doubt"]) == int(deeds[0].split()[1])
+    result = pakka("resolve", "refunds.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert [
+        line for line, deed in zip(result.stdout.splitlines(), deeds, strict=True) if not line.startswith(done(deed))
+    ] == []
+    assert told("list", "refunds.yaml")["count"] == 0
+    auto.finish()
+
+
+@pytest.mark.postgres
+def test_a_reset_finishes_what_is_spooled_where_the_sink_chose_the_spool(auto):
+    auto.crash(DECIDED)
+    result = pakka("refunds", "--sink", "refunds", "--yes", verb="reset")
+    assert (result.exit_code, result.stderr) == (0, "done\n")
+    assert told("list", "refunds.yaml")["count"] == 0
+    auto.finish()

@@ -43,7 +43,7 @@ class TellingSink(SimulatedSink):
 
 
 def desk(stage: Stage, is_alive: bool | None = False, sinks: dict[str, Sink] | None = None) -> Desk:
-    return Desk("refunds", sinks or stage.sinks, "spool", lambda: NOW, lambda _: is_alive)
+    return Desk("refunds", sinks or stage.sinks, None, "spool", lambda: NOW, lambda _: is_alive)
 
 
 def look(stage: Stage, is_alive: bool | None = False) -> Survey:

@@ -61,7 +61,7 @@ def everything(db: psycopg.Connection) -> list[object]:
 
 
 def desk(stage: Stage) -> Desk:
-    return Desk("refunds", stage.sinks, "spool", lambda: 0.0, lambda _: False)
+    return Desk("refunds", stage.sinks, None, "spool", lambda: 0.0, lambda _: False)
 
 
 def survey(stage: Stage) -> Survey:
