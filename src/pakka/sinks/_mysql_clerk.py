@@ -207,7 +207,18 @@ class MysqlClerk(Clerk):
         with told(self.binding, self.address), self.lines.lend() as line:
             told_rows = self._uncommitted(line)
             slots = {ident: slot_of(ident, self.binding, self.target.schema) for ident in listed(line)}
-        return [Doubt(ident, slot, *told_rows.get(slot, (None, None))) for ident, slot in slots.items()]
+        found = []
+        for ident, slot in slots.items():
+            age_s, rows = told_rows.get(slot, (None, None))
+            found.append(Doubt(ident, slot, age_s, rows, self._locks(rows) if slot else ()))
+        return found
+
+    def _locks(self, rows: int | None) -> tuple[str, ...]:
+        """What a branch of ours locks. No list of the server says which branch a lock is of; but what its writer has put into tables
+        is known, and InnoDB holds each of them until the branch is settled.
+        """
+        tables = (*([self.target] if rows != 0 else ()), self.names.own[1])
+        return tuple(f"{table} IX" for table in tables)
 
     def _uncommitted(self, line: Line) -> dict[Slot | None, tuple[float, int]]:
         """Age and rows by slot. The server lists names only; the ledger rows of branches can be seen by whoever asks for rows

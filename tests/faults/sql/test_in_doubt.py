@@ -95,6 +95,8 @@ def test_what_is_prepared_on_the_server_is_listed_with_its_fate(base, site, dril
     assert sorted(case["id"] for case in mine) == sorted(ids_of(base, site))
     assert [(case["epoch"], case["fence"], case["slot"]) for case in mine] == [(1, 1, slot) for slot in range(3)]
     assert all(case["age_s"] is not None for case in mine)
+    assert {lock.split()[0].rpartition(".")[2] for lock in mine[0]["locks"]} >= {"refunds", "pakka_ledger"}
+    assert all(case["locks"] for case in mine)
     # A decision names the rows. Of what is not decided MariaDB lets its ledger row be seen, and PostgreSQL does not.
     is_told = fate == "commit" or base.system.name == "mariadb"
     assert [case["rows"] for case in mine] == ([38, 39, 0] if is_told else [None] * 3)

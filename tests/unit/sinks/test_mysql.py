@@ -5,7 +5,10 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import pyarrow as pa
+import pymysql
 import pytest
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
@@ -207,6 +210,26 @@ def test_what_is_in_doubt_is_told_with_its_age_and_its_rows(site):
     assert doubt.rows == 3
     assert 0 <= doubt.age_s < 60
     assert doubt.id.startswith("pakka.")
+
+
+def test_what_it_locks_is_told_and_is_true_also_after_a_restart(site, mysql_server):
+    site.driver().close()
+    site.prepare(site.slot(0), rows(id=[1]))
+    site.prepare(site.slot(0, slot=1), rows(id=pa.array([], pa.int64())))
+    where = database_of(site.url)
+    target, ledger = f"{where}.refund IX", f"{where}.pakka_ledger IX"
+    for is_restarted in (False, True):
+        if is_restarted:
+            mysql_server.kill()
+            mysql_server.restart()
+        with closing(site.sink.open_committer(site.binding, 1)) as desk:
+            told = {doubt.slot.number: doubt.locks for doubt in desk.in_doubt()}
+        assert told == {0: (target, ledger), 1: (ledger,)}
+        for lock in told[0]:
+            with connect(site.url) as db, db.cursor() as cursor:
+                cursor.execute("SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1")
+                with pytest.raises(pymysql.OperationalError, match="Lock wait timeout"):
+                    cursor.execute(f"ALTER TABLE {lock.removesuffix(' IX')} COMMENT = 'theirs'")
 
 
 def test_the_ledger_forgets_old_epochs(site, monkeypatch):
