@@ -169,8 +169,7 @@ class Press:
             column_of(counts),
             column_of(times[firsts]),
             column_of(np.maximum.reduceat(times, firsts)),
-            column_of(np.full(len(places), CODECS[self.codec], np.int64)),
-            _compressed(written, starts, self.codec),
+            *_compressed(written, starts, self.codec),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
@@ -323,14 +322,22 @@ def _murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
     return found
 
 
-def _compressed(written: pa.Array, starts: Ints, codec: str) -> pa.Array:
-    """The records of each batch behind each other. Not copied unless they are compressed."""
+def _compressed(written: pa.Array, starts: Ints, codec: str) -> tuple[pa.Array, pa.Array]:
+    """The codec of each batch, and its records behind each other. Not copied unless they are compressed."""
     _, ends, data = written.buffers()
     bounds = np.frombuffer(ends, np.int64)[starts]
+    codecs = np.zeros(len(starts) - 1, np.int64)
     if codec == "none":
-        return pa.Array.from_buffers(_BINARY, len(starts) - 1, [None, pa.py_buffer(bounds), data])
+        return column_of(codecs), pa.Array.from_buffers(_BINARY, len(codecs), [None, pa.py_buffer(bounds), data])
     view = memoryview(data)
-    return text_of(*(_compress_batch(view[start:stop], codec) for start, stop in pairwise(bounds.tolist())))
+    blocks: list[bytes | memoryview] = []
+    for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        block = _compress_batch(view[start:stop], codec)
+        # What compression makes larger stays as it is: that much was held against the topic's limit.
+        is_smaller = len(block) < stop - start
+        codecs[number] = CODECS[codec] if is_smaller else CODECS["none"]
+        blocks.append(block if is_smaller else view[start:stop])
+    return column_of(codecs), text_of(*blocks)
 
 
 def _compress_batch(data: memoryview, codec: str) -> bytes:

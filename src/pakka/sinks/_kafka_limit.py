@@ -29,7 +29,7 @@ class Limits(NamedTuple):
 
     partitions: int
     record_bytes: int
-    """`max.message.bytes`."""
+    """`max.message.bytes`, unless something else allows less."""
     needs_key: bool = False
     """A compacted topic refuses a record without a key."""
     ahead_ms: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,10 +74,20 @@ def _limits(cluster: Cluster, topic: Topic) -> Limits:
     ahead = settings.get("message.timestamp.after.max.ms")
     return Limits(
         partitions=len(topic.partitions),
-        record_bytes=int(settings.get("max.message.bytes", USUAL_BYTES)),
+        record_bytes=_batch_bytes(settings),
         needs_key="compact" in settings.get("cleanup.policy", ""),
         ahead_ms=None if is_own_time or ahead is None else int(ahead),
     )
+
+
+def _batch_bytes(settings: Mapping[str, str]) -> int:
+    """What may be sent at once."""
+    said = [int(settings[name]) for name in ("max.message.bytes", "segment.bytes") if name in settings]
+    most = min(said, default=USUAL_BYTES)
+    if settings.get("compression.type", "producer") in ("producer", "uncompressed"):
+        return most
+    # Its brokers compress what comes, and hold the outcome against the limit; what looks random grows by it.
+    return max(0, most - most // 64 - 128)
 
 
 def _lookout(address: Address, whose: object) -> _Lookout:

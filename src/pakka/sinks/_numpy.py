@@ -44,7 +44,7 @@ def binary_of(data: bytes | Bytes, sizes: Ints, is_there: npt.NDArray[np.bool_])
     return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
 
 
-def text_of(*values: bytes) -> pa.Array:
+def text_of(*values: bytes | memoryview) -> pa.Array:
     """A column of these bytes. Arrow's own way from Python's objects imports pandas, too."""
     sizes = np.array([len(value) for value in values], np.int64)
     return pa.Array.from_buffers(

@@ -13,8 +13,25 @@ from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_limit import Limits
+from pakka.sinks.kafka import KafkaSink
 
 PATIENCE_S = 30
+SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
+
+
+def refunds(*ids, merchant="chai corner"):
+    return pa.record_batch([list(ids), [merchant] * len(ids)], schema=SCHEMA)
+
+
+def maker_of(server, topics):
+    """What makes sinks, each on a fresh topic unless it is told one, whose ledger goes with the topics."""
+
+    def make(config=None, parts=2, **options):
+        if not options.keys() & {"topic", "topic_column"}:
+            options["topic"] = topics.create("refunds", parts, **(config or {}))
+        return KafkaSink(server.bootstrap, ledger=f"{topics.prefix}pakka", **options)
+
+    return make
 
 
 class Driver:

@@ -1,5 +1,6 @@
 """Batches as brokers keep them, read back by a client that knows nothing of how they were made."""
 
+import os
 import subprocess
 import sys
 
@@ -155,6 +156,21 @@ def test_what_is_packed_is_read_from_any_slice_of_it(codec):
     whole = [batch.signed(OURS, 0) for batch in unpacked(packed, "t")]
     assert len(whole) > 5
     assert [b.signed(OURS, 0) for at in range(len(whole)) for b in unpacked(packed.slice(at, 1), "t")] == whole
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 2000, 200_000])
+def test_compression_makes_no_batch_larger(codec, size):
+    """Limits are kept for records as they are, and what looks random grows."""
+    values = [os.urandom(size), b"x" * size]
+    records = pa.record_batch({"key": pa.nulls(2, BINARY), "value": pa.array(values, BINARY)})
+    plain, pressed = (
+        list(unpacked(Press(size, each).pack(records, "t", lambda _: Limits(1, 1 << 20), NOW), "t"))
+        for each in ("none", codec)
+    )
+    assert all(len(after.records) <= len(before.records) for before, after in zip(plain, pressed, strict=True))
+    assert (pressed[0].codec, read_back(pressed[0])[0][1]) == (CODECS["none"], values[0])
+    assert pressed[1].codec == (CODECS[codec] if size > 1 else CODECS["none"])
 
 
 def test_pandas_is_not_needed():

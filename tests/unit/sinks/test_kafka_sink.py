@@ -14,8 +14,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
-    NewTopic,
     ResourceType,
 )
 
@@ -28,20 +26,9 @@ from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, packed, read, values
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, maker_of, packed, read, refunds, values
 
 SERVERS = "127.0.0.1:1"
-SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
-
-
-def refunds(*ids, merchant="chai corner"):
-    return pa.record_batch([list(ids), [merchant] * len(ids)], schema=SCHEMA)
-
-
-def await_partitions(admin, topic, count):
-    give_up = time.monotonic() + PATIENCE_S
-    while len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions) != count:
-        assert time.monotonic() < give_up
 
 
 class TestOptions:
@@ -120,13 +107,7 @@ class TestPage:
 @pytest.fixture
 def make_sink(kafka_server, kafka_topics):
     """A sink on a fresh topic, whose ledger goes with it."""
-
-    def make(config=None, parts=2, **options):
-        if not options.keys() & {"topic", "topic_column"}:
-            options["topic"] = kafka_topics.create("refunds", parts, **(config or {}))
-        return KafkaSink(kafka_server.bootstrap, ledger=f"{kafka_topics.prefix}pakka", **options)
-
-    yield make
+    yield maker_of(kafka_server, kafka_topics)
     _kafka_topic.forget()
 
 
@@ -187,70 +168,6 @@ class TestRecords:
         with pytest.raises(SchemaError, match="no such topic"):
             driver.prepare(0, refunds(1))
         assert not driver.committer.pending()
-
-
-@pytest.mark.kafka
-class TestSizes:
-    def test_what_prepare_takes_the_commit_delivers_and_one_byte_more_is_refused(self, make_sink, tmp_path):
-        """The limit of a topic is kept exactly: records that would be refused after the decision are refused before it."""
-        sink = make_sink(config={"max_message_bytes": "3000"}, format="raw")
-        driver = Driver(sink, tmp_path)
-        taken = [size for size in range(2800, 3001, 10) if self._is_taken(driver, size)]
-        assert 2850 < max(taken) < 3000
-        driver.deliver(0, *(pa.record_batch({"value": [b"x" * size]}) for size in taken))
-        assert len(read(sink.servers, sink.topic, len(taken))) == len(taken)
-
-    def test_many_records_of_a_topic_with_a_small_limit_are_sent_in_batches_that_fit(self, make_sink, tmp_path):
-        sink = make_sink(config={"max_message_bytes": "3000"})
-        Driver(sink, tmp_path).deliver(0, refunds(*range(2000)))
-        assert len(read(sink.servers, sink.topic, 2000)) == 2000
-
-    def test_large_records_are_taken_where_the_topic_takes_them(self, make_sink, tmp_path):
-        sink = make_sink(config={"max_message_bytes": str(4 << 20)}, format="raw")
-        Driver(sink, tmp_path).deliver(0, pa.record_batch({"value": [b"x" * (3 << 20)]}))
-        assert len(read(sink.servers, sink.topic, 1)[0].value()) == 3 << 20
-
-    def test_a_bound_of_the_sink_goes_before_the_topic_s(self, make_sink, tmp_path):
-        driver = Driver(make_sink(format="raw", max_record_bytes=500), tmp_path)
-        assert not self._is_taken(driver, 500)
-        assert self._is_taken(driver, 300)
-
-    def test_topics_of_one_epoch_are_sent_each_in_batches_that_fit(self, make_sink, kafka_topics, tmp_path):
-        small, large = kafka_topics.create("small", max_message_bytes="3000"), kafka_topics.create("large")
-        sink = make_sink(topic_column="to")
-        batch = pa.record_batch({"id": list(range(2000)), "to": [small, large] * 1000})
-        Driver(sink, tmp_path).deliver(0, batch)
-        assert [len(read(sink.servers, topic, 1000)) for topic in (small, large)] == [1000, 1000]
-
-    def test_a_topic_made_anew_with_fewer_partitions_is_told_and_takes_all_when_it_has_them_again(
-        self, make_sink, tmp_path
-    ):
-        sink = make_sink(parts=4, key="id")
-        driver = Driver(sink, tmp_path)
-        driver.deliver(0, refunds(0))
-        records = driver.prepare(1, refunds(*range(1, 100)))
-        admin = AdminClient({"bootstrap.servers": sink.servers})
-        admin.delete_topics([sink.topic])[sink.topic].result(PATIENCE_S)
-        await_partitions(admin, sink.topic, 0)
-        admin.create_topics([NewTopic(sink.topic, 1, 1)])[sink.topic].result(PATIENCE_S)
-        await_partitions(admin, sink.topic, 1)
-        driver.committer.applier.post.close()
-        outcome = driver.commit(1, records)
-        assert outcome.kind is Kind.RETRY
-        assert f"partition 3 of topic `{sink.topic}`, which has 1" in outcome.reason
-        assert read(sink.servers, sink.topic) == []
-        admin.create_partitions([NewPartitions(sink.topic, 4)])[sink.topic].result(PATIENCE_S)
-        await_partitions(admin, sink.topic, 4)
-        assert driver.commit(1, records).kind is Kind.COMMITTED
-        assert sorted(v["id"] for v in values(sink.servers, sink.topic, 99)) == list(range(1, 100))
-
-    @staticmethod
-    def _is_taken(driver, size):
-        try:
-            driver.committer.abort(driver.prepare(9, pa.record_batch({"value": [b"x" * size]})))
-        except SchemaError as error:
-            return "makes a record of" not in error.message
-        return True
 
 
 @pytest.mark.kafka
