@@ -11,7 +11,7 @@ from pakka.errors import PakkaError, RefusedError, SinkError, UnavailableError
 from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
-RIGHTS = f"{_RIGHTS} --operation WRITE --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
+RIGHTS = f"{_RIGHTS} --operation WRITE --operation DESCRIBE_CONFIGS --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
 _HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation WRITE --operation DESCRIBE --transactional-id ID`",

@@ -191,6 +191,11 @@ def error_of(error: BaseException | KafkaError) -> KafkaError:
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
 
 
+def is_denied(error: BaseException | KafkaError) -> bool:
+    """Whether it is a right that is missing, and not an answer."""
+    return error_of(error).code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as the cluster knows it. A topic that was deleted and made again has another id."""
@@ -209,6 +214,7 @@ class Cluster:
 
     def __init__(self, address: Address, whose: str = "kafka") -> None:
         self.address = address
+        self.whose = whose
         self.admin, self.grievance = address.admin(whose)
 
     @property
@@ -243,12 +249,12 @@ class Cluster:
         found = self.admin.list_topics(timeout=ANSWER_S).topics
         return sorted(name for name in found if not name.startswith("__"))
 
-    def topic_settings(self, name: str) -> dict[str, str]:
-        """The settings of a topic that are in force, inherited ones too."""
+    def topic_settings(self, name: str) -> dict[str, str] | None:
+        """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
         return self._settings(ResourceType.TOPIC, name)
 
-    def broker_settings(self, broker: int | None = None) -> dict[str, str]:
-        """The settings of one broker; of the first, unless one is named."""
+    def broker_settings(self, broker: int | None = None) -> dict[str, str] | None:
+        """The settings of one broker; of the first, unless one is named. None as above."""
         return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
 
     def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
@@ -367,12 +373,17 @@ class Cluster:
         operations = frozenset(operation.name for operation in found.authorized_operations or ())
         return Topic(name, str(found.topic_id), partitions, replicas, operations)
 
-    def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
+    def _settings(self, kind: ResourceType, name: str) -> dict[str, str] | None:
         def ask() -> dict[str, str]:
             (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
             return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
 
-        return self._patiently(ask)
+        try:
+            return self._patiently(ask)
+        except KafkaException as error:
+            if not is_denied(error):
+                raise
+            return None
 
     def _offsets(
         self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel

@@ -366,7 +366,10 @@ def test_rights_that_are_missing_are_named_by_right(lax, lax_topics):
     sink = guarded(lax, lax_topics, ("refunds", topic, AclOperation.DESCRIBE), ("pakka", topic, AclOperation.READ))
     finding = found(sink)["rights"]
     target, ledger = sink.topic, lax_topics.name("pakka.ledger.refunds.out")
-    assert (finding.severity, finding.value) == (BREAKS, f"no WRITE on topic {target}, no WRITE on topic {ledger}")
+    assert (finding.severity, finding.value) == (
+        BREAKS,
+        f"no WRITE on topic {target}, no DESCRIBE_CONFIGS on topic {target}, no WRITE on topic {ledger}",
+    )
     assert finding.fix.startswith(
         f"kafka-acls.sh --bootstrap-server {lax[1]} --add --allow-principal User:{USER} --operation WRITE --topic {target}; "
     )
@@ -379,13 +382,19 @@ def test_settings_that_may_not_be_read_are_not_taken_for_right(lax, lax_topics):
     for name in ("min.insync.replicas", "retention", "max.message.bytes", "transaction.max.timeout.ms"):
         assert (seen[name].value, seen[name].severity) == ("not known", WARNS)
         assert "--operation DESCRIBE_CONFIGS" in seen[name].fix
-    assert seen["rights"].severity is FINE
+    assert (seen["rights"].severity, seen["rights"].value) == (BREAKS, f"no DESCRIBE_CONFIGS on topic {sink.topic}")
+
+
+def test_who_says_what_a_topic_takes_needs_no_right_to_ask(lax, lax_topics):
+    sink = guarded(lax, lax_topics, ("refunds", ResourceType.TOPIC, AclOperation.WRITE))
+    assert found(replace(sink, max_record_bytes=3000))["rights"].severity is FINE
 
 
 def test_a_topic_that_is_hidden_is_named_with_the_right_to_it(lax, lax_topics):
     seen = found(guarded(lax, lax_topics))
     assert (seen["target topic"].value, seen["target topic"].severity) == ("hidden", BREAKS)
-    assert seen["rights"].value == f"no WRITE on topic {lax_topics.name('refunds')}"
+    topic = lax_topics.name("refunds")
+    assert seen["rights"].value == f"no WRITE on topic {topic}, no DESCRIBE_CONFIGS on topic {topic}"
 
 
 def scratch_topics(lax, topics):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pakka.contract.lag import Lag
 from pakka.kafka_error import told
-from pakka.kafka_line import Cluster, DriverError, Topic, error_of
+from pakka.kafka_line import Cluster, DriverError, Topic, is_denied
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -73,7 +73,7 @@ def read_facts(sink: KafkaSink) -> Facts:
     cluster = Cluster(sink.address)
     with told("kafka", sink.address, cluster.grievance):
         brokers = len(cluster.brokers)
-        settings = _readable(cluster, None)
+        settings = cluster.broker_settings()
         ledgers = [
             name for name in cluster.names() if name.startswith((f"{sink.ledger}.ledger.", f"{sink.ledger}.slots."))
         ]
@@ -111,10 +111,10 @@ def _topic(cluster: Cluster, brokers: int, name: str) -> TopicFacts:
     try:
         topic = cluster.topic(name)
     except DriverError as error:
-        if not _is_denied(error):
+        if not is_denied(error):
             raise
         return TopicFacts(name, brokers, None, None, None, is_hidden=True)
-    settings = _readable(cluster, name) if topic is not None else None
+    settings = cluster.topic_settings(name) if topic is not None else None
     return TopicFacts(name, brokers, topic, topic.replicas if topic is not None else None, settings)
 
 
@@ -129,17 +129,3 @@ def _inherited(settings: Mapping[str, str]) -> dict[str, str]:
             # The finer one counts.
             found["retention.ms"] = str(int(settings[theirs]) * unit_ms)
     return found
-
-
-def _readable(cluster: Cluster, topic: str | None) -> dict[str, str] | None:
-    """The settings of a topic, or of a broker; None if it takes a right to read them that is not there."""
-    try:
-        return cluster.broker_settings() if topic is None else cluster.topic_settings(topic)
-    except DriverError as error:
-        if not _is_denied(error):
-            raise
-        return None
-
-
-def _is_denied(error: BaseException) -> bool:
-    return error_of(error).name() in ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")

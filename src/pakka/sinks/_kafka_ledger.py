@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import RIGHTS, told
-from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, DriverError, Grievance, Topic
+from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, Grievance, Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -141,10 +141,8 @@ class LedgerTopic:
                 f"`{self.name}`; nothing was changed",
                 hint=RIGHTS,
             )
-        try:
-            policy = self.cluster.topic_settings(self.name).get("cleanup.policy", "compact")
-        except DriverError:
-            return  # it takes a right of its own to ask
+        # It takes a right of its own to ask.
+        policy = (self.cluster.topic_settings(self.name) or {}).get("cleanup.policy", "compact")
         if policy != "compact":
             raise SinkError(
                 f"{self.whose}: {self.address}: ledger topic `{self.name}` has cleanup.policy={policy}: what was committed would be "

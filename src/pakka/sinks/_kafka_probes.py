@@ -74,7 +74,9 @@ def _server_version(sink: KafkaSink) -> Finding:
 def _rights(sink: KafkaSink, facts: Facts) -> Finding:
     name, missing = "rights", []
     if facts.target is not None:
-        missing += [(facts.target.name, right) for right in _missing(facts.target, "WRITE")]
+        # Without the second one the topic's limits are not known before the decision, unless the sink is told.
+        wanted = ("WRITE", "DESCRIBE_CONFIGS") if sink.max_record_bytes is None else ("WRITE",)
+        missing += [(facts.target.name, right) for right in _missing(facts.target, *wanted)]
     for ledger in facts.ledgers:
         missing += [(ledger.name, right) for right in _missing(ledger, "READ", "WRITE")]
     if missing:

@@ -20,6 +20,7 @@ from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.kafka_line import ANSWER_S, PASSING, Cluster, DriverError, error_of
 from pakka.model.id import Binding
+from pakka.sinks._kafka_topic import USUAL_BYTES
 from pakka.sinks._kafka_transactions import CannotAskError, desk
 from pakka.sinks._scratch import SCRATCH
 
@@ -45,7 +46,16 @@ class KafkaScratch:
     def of(cls, sink: KafkaSink, token: str) -> KafkaScratch:
         area = f"{sink.ledger}{_AREA}{token}"
         key = AUDIT_ID if sink.key else ""
-        made = type(sink)(sink.servers, f"{area}.rows", key=key, way=sink.way, ledger=area, settings=sink.settings)
+        made = type(sink)(
+            sink.servers,
+            f"{area}.rows",
+            key=key,
+            way=sink.way,
+            ledger=area,
+            settings=sink.settings,
+            # What a topic takes that was just made is known, also by who may not ask.
+            max_record_bytes=USUAL_BYTES,
+        )
         return cls(sink, token, made)
 
     @staticmethod

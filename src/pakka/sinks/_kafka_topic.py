@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pakka.errors import SinkError
 from pakka.kafka_error import RIGHTS, told
-from pakka.kafka_line import Address, Cluster, DriverError, Topic
+from pakka.kafka_line import Address, Cluster, Topic
 from pakka.sinks._kafka_limit import Limits
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
                     f"{whose}: {sink.address}: the user of `settings` may not write to topic `{name}`; nothing was changed",
                     hint=RIGHTS,
                 )
-            limits = _limits(lookout.cluster, topic)
+            limits = _limits(sink, whose, topic, lookout.cluster.topic_settings(name))
             lookout.seen[name] = time.monotonic(), limits
         return limits
 
@@ -64,12 +64,15 @@ def _made(sink: KafkaSink, cluster: Cluster, name: str) -> Topic | None:
     return cluster.await_topic(name)
 
 
-def _limits(cluster: Cluster, topic: Topic) -> Limits:
-    try:
-        settings = cluster.topic_settings(topic.name)
-    except DriverError:
-        # Who may write to a topic may not always read its settings; then what is usual is the bound.
-        return Limits(len(topic.partitions), USUAL_BYTES)
+def _limits(sink: KafkaSink, whose: object, topic: Topic, settings: Mapping[str, str] | None) -> Limits:
+    if settings is None and sink.max_record_bytes is None:
+        raise SinkError(
+            f"{whose}: {sink.address}: the user of `settings` may not ask what topic `{topic.name}` takes, and an epoch could be decided that "
+            "it refuses; nothing was changed",
+            hint=f"{RIGHTS}; or say in `max_record_bytes` what the topic takes",
+        )
+    if settings is None:
+        return Limits(len(topic.partitions), sink.max_record_bytes or 0)
     is_own_time = settings.get("message.timestamp.type") == "LogAppendTime"
     ahead = settings.get("message.timestamp.after.max.ms")
     return Limits(

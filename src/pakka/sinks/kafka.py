@@ -20,7 +20,7 @@ from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError
 from pakka.kafka_error import told
-from pakka.kafka_line import Address, Cluster, DriverError
+from pakka.kafka_line import Address, Cluster
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
@@ -87,7 +87,7 @@ class KafkaSink(SpooledSink):
     settings: dict[str, str | int | float | bool] = field(default_factory=dict, repr=False)
     """librdkafka's own settings, such as `security.protocol`; take secrets from `${env:NAME}`."""
     max_record_bytes: int | None = None
-    """At most so many bytes a record; what the topic allows, unless it is less."""
+    """At most so many bytes a record; what the topic allows, unless it is less. Needed where the topic may not be asked what it allows."""
 
     def __post_init__(self) -> None:
         if bool(self.topic) == bool(self.topic_column):
@@ -235,12 +235,10 @@ class KafkaSink(SpooledSink):
         said = self.address.settings.get("transaction.timeout.ms")
         if said is not None:
             return int(said)
-        try:
-            most = int(cluster.broker_settings().get("transaction.max.timeout.ms", _USUAL_TRANSACTION_MS))
-        except DriverError:
+        with told(cluster.whose, self.address, cluster.grievance, about="settings of the brokers"):
             # It takes a right of its own to ask. What every client may have is enough for most epochs.
-            most = _USUAL_TRANSACTION_MS
-        return min(most, _TRANSACTION_MS)
+            settings = cluster.broker_settings() or {}
+        return min(int(settings.get("transaction.max.timeout.ms", _USUAL_TRANSACTION_MS)), _TRANSACTION_MS)
 
     @property
     def _recipe(self) -> Recipe:

@@ -6,9 +6,11 @@ from bisect import bisect_left
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from pakka.errors import SchemaError
+from pakka.errors import SchemaError, UnavailableError
+from pakka.kafka_line import Cluster
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, maker_of, read, refunds, values
@@ -113,3 +115,41 @@ class TestSizes:
         except SchemaError as error:
             return "makes a record of" not in error.message
         return True
+
+
+class TestNoAnswer:
+    """What could not be asked is not taken for what is usual: an answer may come later, and the epoch is decided by then."""
+
+    @pytest.fixture
+    def silence(self, monkeypatch):
+        def silence():
+            def silent(*_):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+
+            monkeypatch.setattr("pakka.kafka_line.Cluster._settings", silent)
+
+        return silence
+
+    def test_a_topic_that_does_not_say_what_it_takes_is_asked_again(self, make_sink, tmp_path, silence, monkeypatch):
+        sink = make_sink(config={"max_message_bytes": "3000"}, format="raw")
+        driver = Driver(sink, tmp_path)
+        _kafka_topic.forget()
+        silence()
+        with pytest.raises(UnavailableError, match="no answer"):
+            driver.prepare(0, pa.record_batch({"value": [b"x" * 5000]}))
+        monkeypatch.undo()
+        with pytest.raises(SchemaError, match="takes 3000"):
+            driver.prepare(0, pa.record_batch({"value": [b"x" * 5000]}))
+
+    def test_how_long_a_transaction_may_last_is_not_guessed(self, make_sink, silence):
+        sink = make_sink()
+        silence()
+        with pytest.raises(UnavailableError, match="no answer"):
+            sink.transaction_ms(Cluster(sink.address))
+
+    def test_a_ledger_of_unknown_policy_is_not_taken(self, make_sink, tmp_path, silence):
+        sink = make_sink()
+        Driver(sink, tmp_path)
+        silence()
+        with pytest.raises(UnavailableError, match="ledger topic"):
+            Driver(sink, tmp_path, fence=2)

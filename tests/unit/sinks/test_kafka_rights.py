@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pakka.errors import PakkaError, SinkError
+from pakka.errors import PakkaError, SchemaError, SinkError
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
 from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
@@ -38,6 +38,7 @@ TOPIC, PREFIXED, LITERAL = ResourceType.TOPIC, ResourcePatternType.PREFIXED, Res
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 ENOUGH = {
     ("target", TOPIC, AclOperation.WRITE),
+    ("target", TOPIC, AclOperation.DESCRIBE_CONFIGS),
     ("ledger", TOPIC, AclOperation.CREATE),
     ("ledger", TOPIC, AclOperation.READ),
     ("ledger", TOPIC, AclOperation.WRITE),
@@ -85,13 +86,15 @@ def allow(guarded, topics):
 
 @pytest.fixture
 def sink(guarded, topics):
+    topics.create("refunds")
     return _sink(guarded[1], topics, PASSWORD)
 
 
-def _sink(servers, topics, password):
+def _sink(servers, topics, password, **options):
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
     settings["sasl.password"] = password
-    return KafkaSink(servers, topic=topics.create("refunds"), ledger=f"{topics.prefix}pakka", settings=settings)
+    named = {"topic": topics.name("refunds"), **options}
+    return KafkaSink(servers, ledger=f"{topics.prefix}pakka", settings=settings, **named)
 
 
 def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_path):
@@ -134,6 +137,7 @@ def test_who_may_not_ask_goes_on_beside_a_stranger_s_transaction(sink, allow, gu
     ("missing", "told"),
     [
         (("target", TOPIC, AclOperation.WRITE), "topic"),
+        (("target", TOPIC, AclOperation.DESCRIBE_CONFIGS), "topic"),
         (("ledger", TOPIC, AclOperation.CREATE), "topic"),
         (("ledger", TOPIC, AclOperation.READ), "topic"),
         (("ledger", TOPIC, AclOperation.WRITE), "topic"),
@@ -158,8 +162,22 @@ def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_p
         Driver(sink, tmp_path)
 
 
+def test_who_may_not_ask_what_a_topic_takes_can_say_it_and_batches_keep_to_it(guarded, topics, allow, tmp_path):
+    topic = topics.create("refunds", max_message_bytes="3000")
+    allow(ENOUGH - {("target", TOPIC, AclOperation.DESCRIBE_CONFIGS)})
+    with pytest.raises(SinkError, match="may not ask what topic") as refused:
+        Driver(_sink(guarded[1], topics, PASSWORD), tmp_path)
+    assert "`max_record_bytes`" in refused.value.hint
+    driver = Driver(_sink(guarded[1], topics, PASSWORD, max_record_bytes=3000), tmp_path)
+    driver.deliver(0, pa.record_batch({"id": list(range(2000))}))
+    with pytest.raises(SchemaError, match="takes 3000"):
+        driver.prepare(1, pa.record_batch({"id": ["x" * 3000]}))
+    assert len(values(guarded[0], topic, 2000)) == 2000
+
+
 def test_a_wrong_password_is_told_as_such(guarded, topics, tmp_path, monkeypatch):
     monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    topics.create("refunds")
     sink = _sink(guarded[1], topics, "wr0ng")
     with pytest.raises(SinkError, match="uthentication") as refused:
         Driver(sink, tmp_path)
