@@ -31,7 +31,8 @@ _HINTS = {
     KafkaError.RECORD_LIST_TOO_LARGE: "raise `max.message.bytes` of the topic, or keep such rows out by a rule",
     KafkaError.INVALID_RECORD: "the topic refuses such records: a compacted topic takes none without a key, and a timestamp may lie too "
     "far off",
-    KafkaError.INVALID_TIMESTAMP: "see `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms` of the topic",
+    KafkaError.INVALID_TIMESTAMP: "raise `message.timestamp.before.max.ms` of the topic, or `message.timestamp.after.max.ms`, until the epoch "
+    "is through",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "set `transaction.timeout.ms` in `settings` to no more than `transaction.max.timeout.ms` of the "
     "brokers",
     KafkaError.INVALID_REPLICATION_FACTOR: "set `replication` to no more than there are brokers",

@@ -21,6 +21,8 @@ OVERHEAD_BYTES = 97
 lengths, its time and its offset. librdkafka counts the 36 before it takes a record, the broker both."""
 _HEADER_BYTES = 10
 """At most that for the two lengths of a header."""
+_FOR_EVER_MS = (1 << 63) - 1
+"""What Kafka itself means by it."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -34,6 +36,8 @@ class Limits(NamedTuple):
     """A compacted topic refuses a record without a key."""
     ahead_ms: int | None = None
     """`message.timestamp.after.max.ms`: how far the time of a record may be ahead; None if the topic sets its own."""
+    behind_ms: int | None = None
+    """`message.timestamp.before.max.ms`: how far it may be behind when it is sent."""
 
 
 Look = Callable[[str], Limits | None]
@@ -116,13 +120,17 @@ class Gauge:
             raise self.refuser.row(column, row, what, "partitions begin at 0; a null leaves the choice to the key")
 
     def check_timestamp(self, records: pa.RecordBatch, column: str) -> None:
-        now, never = time.time_ns() // 1_000_000, np.iinfo(np.int64).max
-        most = self._each(records, lambda limits: never if limits.ahead_ms is None else now + limits.ahead_ms)
-        row = _index(filled(records.column("timestamp")) > most)
-        if row is not None:
-            what = f"is further ahead of now than {self._topic_of(records, row)} takes"
-            hint = "keep such rows out by a rule, or raise `message.timestamp.after.max.ms` of the topic"
-            raise self.refuser.row(column, row, what, hint)
+        times = records.column("timestamp")
+        # A record without a time gets one that is near enough.
+        ahead = np.where(is_valid_of(times), filled(times) - time.time_ns() // 1_000_000, 0)
+        for setting, way, row in (
+            ("after", "ahead of now", _index(ahead > self._each(records, lambda limits: _bound(limits.ahead_ms)))),
+            ("before", "behind now", _index(-ahead > self._each(records, lambda limits: _early(limits.behind_ms)))),
+        ):
+            if row is not None:
+                what = f"is further {way} than {self._topic_of(records, row)} takes"
+                hint = f"keep such rows out by a rule, or raise `message.timestamp.{setting}.max.ms` of the topic"
+                raise self.refuser.row(column, row, what, hint)
 
     def _learn(self, topic: str) -> str | None:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -144,6 +152,15 @@ class Gauge:
 
     def _topic_of(self, records: pa.RecordBatch, row: int) -> str:
         return f"topic `{self.topic or records.column('topic')[row].as_py()}`"
+
+
+def _bound(ms: int | None) -> int:
+    return _FOR_EVER_MS if ms is None else ms
+
+
+def _early(behind_ms: int | None) -> int:
+    """Records grow older until they are sent, which may be by the next driver: a tenth of the bound is kept for that."""
+    return _bound(behind_ms) - _bound(behind_ms) // 10
 
 
 _TOPIC_HINT = "name a topic that is there: 1 to 249 letters of ASCII, digits, `.`, `_` and `-`"

@@ -73,14 +73,21 @@ def _limits(sink: KafkaSink, whose: object, topic: Topic, settings: Mapping[str,
         )
     if settings is None:
         return Limits(len(topic.partitions), sink.max_record_bytes or 0)
-    is_own_time = settings.get("message.timestamp.type") == "LogAppendTime"
-    ahead = settings.get("message.timestamp.after.max.ms")
     return Limits(
         partitions=len(topic.partitions),
         record_bytes=_batch_bytes(settings),
         needs_key="compact" in settings.get("cleanup.policy", ""),
-        ahead_ms=None if is_own_time or ahead is None else int(ahead),
+        ahead_ms=_time_ms(settings, "after"),
+        behind_ms=_time_ms(settings, "before"),
     )
+
+
+def _time_ms(settings: Mapping[str, str], side: str) -> int | None:
+    """How far the time of a record may be off; None: however far. Brokers before 4.0 have one bound for both sides too."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
+    return min((int(settings[name]) for name in names if name in settings), default=None)
 
 
 def _batch_bytes(settings: Mapping[str, str]) -> int:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
@@ -66,6 +66,15 @@ class Driver:
     def deliver(self, epoch, *batches, position=""):
         outcome = self.commit(epoch, self.prepare(epoch, *batches), position)
         assert outcome.kind is Kind.COMMITTED, outcome.reason
+
+
+def alter(sink, setting, value):
+    """Change what the sink's topic takes."""
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, sink.topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": sink.servers})
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    time.sleep(0.3)  # the broker answers before the partition has heard of it
 
 
 def packed(topic, value):

@@ -1,5 +1,6 @@
 """What topics take: what the Kafka sink prepares is delivered on a real broker, and what would be refused there is refused before."""
 
+import datetime as dt
 import os
 import time
 from bisect import bisect_left
@@ -13,7 +14,7 @@ from pakka.errors import SchemaError, UnavailableError
 from pakka.kafka_line import Cluster
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, maker_of, read, refunds, values
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, alter, maker_of, read, refunds, values
 
 pytestmark = pytest.mark.kafka
 
@@ -31,6 +32,12 @@ def await_partitions(admin, topic, count):
     give_up = time.monotonic() + PATIENCE_S
     while len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions) != count:
         assert time.monotonic() < give_up
+
+
+def aged(seconds):
+    """A row of a time so long ago; None: of no time."""
+    at = None if seconds is None else dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
+    return pa.record_batch({"id": [1], "at": pa.array([at], pa.timestamp("us", "UTC"))})
 
 
 class TestSizes:
@@ -115,6 +122,38 @@ class TestSizes:
         except SchemaError as error:
             return "makes a record of" not in error.message
         return True
+
+
+class TestTimes:
+    def test_what_is_too_old_for_its_topic_is_refused_before_the_decision_and_what_is_taken_arrives(
+        self, make_sink, tmp_path
+    ):
+        sink = make_sink(config={"message_timestamp_before_max_ms": "100000"}, timestamp="at")
+        driver = Driver(sink, tmp_path)
+        for age_s in (95, 200):
+            with pytest.raises(SchemaError, match="further behind now") as refused:
+                driver.prepare(0, aged(age_s))
+            assert "message.timestamp.before.max.ms" in refused.value.hint
+        driver.deliver(0, aged(80), aged(None))
+        assert len(read(sink.servers, sink.topic, 2)) == 2
+
+    def test_an_epoch_that_has_grown_too_old_is_delivered_when_the_bound_is_raised(self, make_sink, tmp_path):
+        sink = make_sink(timestamp="at")
+        driver = Driver(sink, tmp_path)
+        records = driver.prepare(0, aged(80), aged(None))
+        alter(sink, "message.timestamp.before.max.ms", "50000")
+        outcome = driver.commit(0, records)
+        assert outcome.kind is Kind.RETRY
+        assert "nothing was changed" in outcome.reason
+        alter(sink, "message.timestamp.before.max.ms", "500000")
+        assert driver.commit(0, records).kind is Kind.COMMITTED
+        assert len(read(sink.servers, sink.topic, 2)) == 2
+
+    def test_a_topic_that_has_times_of_its_own_takes_any(self, make_sink, tmp_path):
+        config = {"message_timestamp_before_max_ms": "1000", "message_timestamp_type": "LogAppendTime"}
+        sink = make_sink(config=config, timestamp="at")
+        Driver(sink, tmp_path).deliver(0, aged(100))
+        assert len(read(sink.servers, sink.topic, 1)) == 1
 
 
 class TestNoAnswer:

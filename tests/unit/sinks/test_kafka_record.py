@@ -341,9 +341,14 @@ TAKES = {
     "refunds": Limits(4, 300),
     "small": Limits(1, 110),
     "compacted": Limits(4, 300, needs_key=True),
-    "now": Limits(4, 300, ahead_ms=1000),
+    "now": Limits(4, 300, ahead_ms=1000, behind_ms=10_000_000_000_000),
+    "late": Limits(4, 300, behind_ms=100_000),
 }
 FAR = pa.array([NOON, dt.datetime(9000, 1, 1, tzinfo=dt.UTC)], INSTANT)
+
+
+def ago(seconds):
+    return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
 
 
 def to(*topics, **more):
@@ -358,13 +363,17 @@ def to(*topics, **more):
         (to("refunds", "small", y=["y" * 20] * 2), {}, "row 1 of a slot makes a record of "),
         (to("refunds", "compacted", k=[None, None]), {"key": "k"}, "column `k` of row 1 of a slot is null, and topic `compacted`"),
         (to("refunds", "now", at=FAR), {"timestamp": "at"}, "column `at` of row 1 of a slot is further ahead of now than topic `now`"),
+        (to("refunds", "late", at=[NOON, ago(95)]), {"timestamp": "at"}, "column `at` of row 1 of a slot is further behind now than topic `late`"),
     ],
 )  # fmt: skip
 def test_each_record_is_held_against_its_own_topic(batch, options, words):
     refused(batch, words, look=TAKES.get, topic=None, topic_column="to", **options)
-    good = to("refunds", "compacted", "now", p=[3, None, 0], k=["a", "b", None], at=[NOON] * 3)
+    times = [NOON, NOON, NOON, None, ago(80)]
+    good = to(
+        "refunds", "compacted", "now", "late", "late", p=[3, None, 0, 0, 0], k=["a", "b", None, None, None], at=times
+    )
     more = {"partition": "p", "key": "k", "timestamp": "at"}
-    assert len(records(good, look=TAKES.get, topic=None, topic_column="to", **more)) == 3
+    assert len(records(good, look=TAKES.get, topic=None, topic_column="to", **more)) == 5
 
 
 def test_a_fixed_topic_that_is_not_there_is_refused_before_the_first_row():

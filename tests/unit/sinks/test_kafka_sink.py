@@ -9,13 +9,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_line import Cluster
@@ -26,7 +19,7 @@ from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, maker_of, packed, read, refunds, values
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, alter, maker_of, packed, read, refunds, values
 
 SERVERS = "127.0.0.1:1"
 
@@ -326,21 +319,13 @@ class TestTransaction:
         sink = make_sink(parts=1)
         driver = Driver(sink, tmp_path)
         records = driver.prepare(0, refunds(1, merchant="x" * 10_000))
-        self._limit(sink, "1000")
+        alter(sink, "max.message.bytes", "1000")
         outcome = driver.commit(0, records)
         assert outcome.kind is Kind.RETRY
         assert "Message size too large" in outcome.reason
-        self._limit(sink, "1000000")
+        alter(sink, "max.message.bytes", "1000000")
         assert driver.commit(0, records).kind is Kind.COMMITTED
         assert len(values(sink.servers, sink.topic, 1)) == 1
-
-    @staticmethod
-    def _limit(sink, bytes_max):
-        entry = ConfigEntry("max.message.bytes", bytes_max, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, sink.topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": sink.servers})
-        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-        time.sleep(0.3)  # the broker answers before the partition has heard of it
 
     @staticmethod
     def _repeated(driver, records):
