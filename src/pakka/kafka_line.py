@@ -193,7 +193,7 @@ def error_of(error: BaseException | KafkaError) -> KafkaError:
 
 def is_denied(error: BaseException | KafkaError) -> bool:
     """Whether it is a right that is missing, and not an answer."""
-    return error_of(error).code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    return bool(error_of(error).name().endswith("_AUTHORIZATION_FAILED"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,13 @@ class Cluster:
     def broker_settings(self, broker: int | None = None) -> dict[str, str] | None:
         """The settings of one broker; of the first, unless one is named. None as above."""
         return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
+
+    def group_operations(self, group: str) -> frozenset[str]:
+        """What whoever asks may do with a consumer group, whether there is one or not; empty if the brokers do not tell."""
+        asked = self.admin.describe_consumer_groups(
+            [group], include_authorized_operations=True, request_timeout=ANSWER_S
+        )
+        return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
 
     def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
         """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""

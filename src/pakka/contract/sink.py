@@ -129,6 +129,14 @@ class EpochEntry(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """The power to tell others, together with the rows, where the source stands. For committers."""
+
+    def check_position(self, position: str) -> None:
+        """Before an epoch is decided: raise what would keep `position` from being told after it. Changes nothing."""
+
+
+@runtime_checkable
 class Sink(Protocol):
     """Where rows go. Making one does no I/O; it is pickled and sent to the executors."""
 

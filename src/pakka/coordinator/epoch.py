@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from pakka.contract.audit import Probing
-from pakka.contract.sink import Sink
+from pakka.contract.sink import Sink, Telling
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import (
     Look,
@@ -165,6 +165,7 @@ class Coordinator:
             keep, drop = self._reconcile(epoch, records, redo)
             # A sink or a store that was weakened since the start is found while abort is still an answer.
             self.watch.check(epoch.number)
+            self._check_position(origin)
         except BaseException as error:
             if not redo:
                 move(self.pipeline, epoch.number, phase, Phase.ABORTED)
@@ -275,6 +276,12 @@ class Coordinator:
             return after_loss(redo, self.run.lost, self.run.held, records), True
         held = {name: entry for name, entry in self.run.held.items() if entry.epoch.number == epoch.number}
         return (beside_held(epoch, held, records), True) if held else (tuple(records), False)
+
+    def _check_position(self, origin: Origin) -> None:
+        """What a sink tells others of the source goes with the rows, and must not keep a decided epoch from them."""
+        for station in self.run.stations:
+            if isinstance(station.committer, Telling):
+                station.committer.check_position(origin.position)
 
     def _sweep(self, decision: Decision, has_litter: bool) -> dict[str, int]:
         """Abort what attempts have left that the decision does not name. Without any, only now and then."""

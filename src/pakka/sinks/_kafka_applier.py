@@ -18,24 +18,24 @@ committed, and what is not never will be.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from pakka.errors import FencedError, PakkaError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.kafka_error import FENCED, reason_of, told_error, why
-from pakka.kafka_line import DriverError
+from pakka.kafka_line import DriverError, is_denied
 from pakka.model.id import Binding
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
 from pakka.sinks._kafka_mender import Look, Mender
+from pakka.sinks._kafka_position import Standing, check_rights, denied
 from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
 from pakka.sinks._kafka_raw import End, Registry
@@ -83,6 +83,8 @@ class KafkaApplier(Applier):
         self._look: Look | None = None
         """At what the last transaction has left; None: it was aborted, or was seen closed when the session began."""
         self._cluster_id = ""
+        self._asked: set[tuple[str, frozenset[str]] | None] = set()
+        """Groups that may be told of topics, as was seen."""
         self.post = Post(binding, self.address)
 
     @cached_property
@@ -140,6 +142,13 @@ class KafkaApplier(Applier):
 
         self._transact(session, page, fill)
         return True
+
+    def check_position(self, position: str) -> None:
+        standing = self._standing(position)
+        asked = (standing.group, standing.topics) if standing is not None else None
+        if standing is not None and asked not in self._asked:
+            check_rights(self.binding, self.book.cluster, standing)
+            self._asked.add(asked)
 
     def _targets(self) -> list[str]:
         """Topics that are written to beside the ledger, as far as that is known before there are rows."""
@@ -260,17 +269,27 @@ class KafkaApplier(Applier):
         return replace(page, topics=tuple(sorted({*self._topics, *self._touched} - {self.book.name}))).to_bytes()
 
     def _tell_group(self, seat: Seat, position: str) -> None:
-        """Commit the source's offsets for its group, if they are of this very cluster: for the eyes of whoever watches its lag."""
-        where = _of_kafka(position)
-        if where is None or where["cluster"] != self._own_cluster():
+        standing = self._standing(position)
+        if standing is None:
             return
-        offsets = {
-            (topic, int(partition)): int(offset)
-            for topic, ends in where["offsets"].items()
-            for partition, offset in ends.items()
-        }
-        if offsets:
-            seat.post.tell_group(seat.handle, where["group"], offsets)
+        try:
+            gone = seat.post.tell_group(seat.handle, standing.group, standing.offsets)
+        except DriverError as error:
+            if is_denied(error):
+                raise denied(self.binding, self.address, standing) from None
+            raise
+        if gone:
+            _log.warning(
+                "%s: group `%s` is not told how far the source is in what is not there any more: %s",
+                self.binding,
+                standing.group,
+                ", ".join(f"partition {partition} of topic `{topic}`" for topic, partition in sorted(gone)),
+            )
+
+    def _standing(self, position: str) -> Standing | None:
+        """Where the source stands, if it is of this very cluster."""
+        standing = Standing.of(position)
+        return standing if standing is not None and standing.cluster == self._own_cluster() else None
 
     def _own_cluster(self) -> str:
         self._cluster_id = self._cluster_id or self.book.cluster.id
@@ -311,12 +330,3 @@ class KafkaApplier(Applier):
         look, self._look = self._look, None
         if look is not None:
             look.drop()
-
-
-def _of_kafka(position: str) -> dict[str, Any] | None:
-    """A position in the words of Kafka's source; None if it is another source's, whose words are its own."""
-    try:
-        data = json.loads(position) if position else None
-    except ValueError:
-        return None
-    return data.get("kafka") if isinstance(data, dict) else None

@@ -124,8 +124,10 @@ class Post(Registry):
 
         self._patiently(ask, patience_s)
 
-    def tell_group(self, handle: Handle, group: str, offsets: Mapping[Place, int]) -> None:
-        """Commit the offsets of a consumer group as part of the transaction. Nobody need have joined the group."""
+    def tell_group(self, handle: Handle, group: str, offsets: Mapping[Place, int]) -> list[Place]:
+        """Commit the offsets of a consumer group as part of the transaction. Nobody need have joined the group. Comes back with the places
+        that the cluster does not have any more: they are left out.
+        """
         named = {
             "transactional_id": handle.id,
             "group_id": group,
@@ -148,16 +150,22 @@ class Post(Registry):
             max_version=_GROUP_VERSION,
         )
 
-        def ask() -> None:
+        def ask() -> list[Place]:
             add = AddOffsetsToTxnRequest(**named, max_version=_GROUP_VERSION)
             answer = self._send(add, self._coordinator(handle.id))
             expect_granted(errors.for_code(answer.error_code), f"group `{group}`")
             answer = self._send(commit, self._coordinator(group, CoordinatorType.GROUP))
+            gone: list[Place] = []
             for topic in answer.topics:
                 for part in topic.partitions:
-                    expect_granted(errors.for_code(part.error_code), f"group `{group}`, topic `{topic.name}`")
+                    error = errors.for_code(part.error_code)
+                    if error is errors.UnknownTopicOrPartitionError:
+                        gone.append((str(topic.name), int(part.partition_index)))
+                    else:
+                        expect_granted(error, f"group `{group}`, topic `{topic.name}`")
+            return gone
 
-        self._patiently(ask)
+        return self._patiently(ask)
 
     def _posted(self, handle: Handle, batches: Mapping[Place, bytes]) -> tuple[Any, Any]:
         unknown = {topic for topic, partition in batches if (topic, partition) not in self._leaders}

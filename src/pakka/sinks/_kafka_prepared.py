@@ -115,6 +115,9 @@ class PreparedCommitter:
                     self.staging.remove(slot)
         return not any(slot.fence < self.fence for slot in holders.values())
 
+    def check_position(self, position: str) -> None:
+        self.control.check_position(position)
+
     def commit(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Sequence[Outcome]:
         with self._lock:
             # 1. The ledger first: it knows the fence, whether this is the same epoch, and whether it is whole.

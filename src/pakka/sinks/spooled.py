@@ -102,6 +102,10 @@ class Applier(ABC):
         Take every batch: the rows are checked as they come, and an error out of the iterator must roll back all.
         """
 
+    def check_position(self, position: str) -> None:
+        """Asked before an epoch is decided, for a system that tells others of `Token.position`: raise `SinkError` if it could not."""
+        return
+
     def close(self) -> None:
         """Let go of the connection. Twice is harmless."""
         return
@@ -217,6 +221,9 @@ class SpooledCommitter:
                 if slot.epoch <= newest:
                     self.staging.remove(slot)
         return True
+
+    def check_position(self, position: str) -> None:
+        self.applier.check_position(position)
 
     def commit_epoch(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Outcome:
         try:

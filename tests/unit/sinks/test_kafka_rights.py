@@ -1,10 +1,11 @@
 """The Kafka sink on a broker that asks who comes: the rights that its page names are enough, and what is missing is told by name."""
 
+import json
 from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -16,6 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from pakka.errors import PakkaError, SchemaError, SinkError
+from pakka.kafka_line import Cluster
+from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
 from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
@@ -47,6 +50,10 @@ ENOUGH = {
 """As docs/reference/kafka-sink.md has it: on the target, and on all that begins with the prefix of the ledger."""
 
 
+TELLING = {("group", ResourceType.GROUP, AclOperation.READ), ("source", TOPIC, AclOperation.READ)}
+"""For the offsets of a source in the same cluster."""
+
+
 @pytest.fixture(scope="module")
 def guarded():
     need_kafka()
@@ -73,7 +80,8 @@ def allow(guarded, topics):
     admin = AdminClient({"bootstrap.servers": guarded[0], "log_level": 2})
 
     def allow(rights):
-        names = {"target": (topics.name("refunds"), LITERAL), "ledger": (f"{topics.prefix}pakka", PREFIXED)}
+        names = {name: (topics.name(name), LITERAL) for name in ("group", "source")}
+        names |= {"target": (topics.name("refunds"), LITERAL), "ledger": (f"{topics.prefix}pakka", PREFIXED)}
         bindings = [
             AclBinding(kind, *names[what], f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
             for what, kind, operation in rights
@@ -160,6 +168,53 @@ def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_p
     allow(ENOUGH - {("target", TOPIC, AclOperation.WRITE)} | {("target", TOPIC, AclOperation.DESCRIBE)})
     with pytest.raises(SinkError, match="may not write"):
         Driver(sink, tmp_path)
+
+
+def position_of(sink, topics):
+    where = {"cluster": Cluster(sink.address).id, "group": topics.name("group")}
+    return json.dumps({"kafka": {**where, "offsets": {topics.create("source"): {"0": 42}}}})
+
+
+def test_who_may_read_the_source_and_its_group_may_tell_how_far_it_is(sink, allow, guarded, topics, tmp_path):
+    allow(ENOUGH | TELLING)
+    driver, position = Driver(sink, tmp_path), position_of(sink, topics)
+    driver.committer.check_position(position)
+    driver.deliver(0, pa.record_batch({"id": [1]}), position=position)
+    reader = Consumer({"bootstrap.servers": guarded[0], "group.id": topics.name("group")})
+    with closing(reader):
+        (told,) = reader.committed([TopicPartition(topics.name("source"), 0)], PATIENCE_S)
+    assert told.offset == 42
+
+
+@pytest.mark.parametrize(
+    ("left", "wanted"),
+    [
+        ({("source", TOPIC, AclOperation.READ)}, "group"),
+        ({("group", ResourceType.GROUP, AclOperation.READ)}, "topic"),
+        (TELLING - {("source", TOPIC, AclOperation.READ)} | {("source", TOPIC, AclOperation.DESCRIBE)}, "topic"),
+        (
+            TELLING - {("group", ResourceType.GROUP, AclOperation.READ)}
+            | {("group", ResourceType.GROUP, AclOperation.DESCRIBE)},
+            "group",
+        ),
+    ],
+    ids=["no group", "no topic", "topic described", "group described"],
+)
+def test_who_may_not_tell_how_far_the_source_is_hears_so_before_the_decision(
+    left, wanted, sink, allow, guarded, topics, tmp_path
+):
+    allow(ENOUGH | left)
+    driver, position = Driver(sink, tmp_path), position_of(sink, topics)
+    name = {"group": topics.name("group"), "topic": topics.name("source")}[wanted]
+    with pytest.raises(SinkError, match=f"it takes READ on {wanted} `{name}`; nothing") as refused:
+        driver.committer.check_position(position)
+    assert f"--operation READ --{wanted} {name}" in refused.value.hint
+    # A right that is taken away later stops the epoch, and does no harm.
+    records = driver.prepare(0, pa.record_batch({"id": [1]}))
+    outcome = driver.commit(0, records, position)
+    assert (outcome.kind, values(guarded[0], sink.topic)) == (Kind.RETRY, [])
+    allow(TELLING)
+    assert driver.commit(0, records, position).kind is Kind.COMMITTED
 
 
 def test_who_may_not_ask_what_a_topic_takes_can_say_it_and_batches_keep_to_it(guarded, topics, allow, tmp_path):

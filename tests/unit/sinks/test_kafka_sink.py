@@ -231,6 +231,18 @@ class TestTransaction:
             driver.deliver(epoch, refunds(epoch), position=position)
         assert self._offsets(sink, group, source) == [42, 7]
 
+    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    def test_a_source_topic_that_is_gone_keeps_no_decided_epoch_back(
+        self, way, make_sink, kafka_topics, tmp_path, caplog
+    ):
+        sink, group, gone = make_sink(way=way), kafka_topics.name("group"), kafka_topics.name("gone")
+        source = kafka_topics.create("source", 2)
+        offsets = {source: {"0": 42, "1": 7, "2": 5}, gone: {"0": 9}}
+        self._deliver(Driver(sink, tmp_path), 0, Cluster(sink.address).id, group, offsets)
+        assert self._offsets(sink, group, source) == [42, 7]
+        assert len(values(sink.servers, sink.topic, 1)) == 1
+        assert f"not there any more: partition 0 of topic `{gone}`, partition 2 of topic `{source}`" in caplog.text
+
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
         sink, group, source = make_sink(), kafka_topics.name("group"), kafka_topics.create("source", 2)
         applier = Driver(sink, tmp_path).committer.applier
