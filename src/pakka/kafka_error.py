@@ -12,6 +12,7 @@ from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
 RIGHTS = f"{_RIGHTS} --operation WRITE --operation DESCRIBE_CONFIGS --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
+MAKE_TOPIC = "make the topic first, or set `create: true`"
 _HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation WRITE --operation DESCRIBE --transactional-id ID`",
@@ -24,8 +25,8 @@ _HINTS = {
     KafkaError._SSL: "see that `security.protocol` and the `ssl.` settings fit the listener at that port, and that the certificate is "
     "of that host",
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "set `sasl.mechanism` of `settings` to one that the listener has",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "make the topic first, or set `create: true`",
-    KafkaError._UNKNOWN_TOPIC: "make the topic first, or set `create: true`",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: MAKE_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: MAKE_TOPIC,
     KafkaError._UNKNOWN_PARTITION: "keep such rows out by a rule, or add partitions to the topic",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise `max.message.bytes` of the topic, or keep such rows out by a rule",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise `max.message.bytes` of the topic, or keep such rows out by a rule",

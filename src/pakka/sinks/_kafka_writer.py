@@ -158,9 +158,10 @@ class KafkaWriter:
         try:
             yield
         except DriverError as error:
-            told = self._failed(error)
-            self._let_go()
-            raise told from None
+            try:
+                raise self._failed(error) from None
+            finally:
+                self._let_go()
         except BaseException:
             self._let_go()
             raise

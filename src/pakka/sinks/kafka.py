@@ -18,8 +18,8 @@ import pyarrow as pa
 from pakka.contract.audit import Probe, Scratch
 from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
-from pakka.errors import ConfigError
-from pakka.kafka_error import told
+from pakka.errors import ConfigError, SinkError
+from pakka.kafka_error import MAKE_TOPIC, told
 from pakka.kafka_line import Address, Cluster
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
@@ -215,9 +215,11 @@ class KafkaSink(SpooledSink):
 
     def open_seat(self, post: Post, transactional_id: str, timeout_ms: int) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
-        if self.topic:
-            # Asked for what is missing to be told at the start, and not by the first rows.
-            limits_of(self, post.whose, self.topic)
+        # What is missing is told at the start, and not by the first rows.
+        if self.topic and limits_of(self, post.whose, self.topic) is None:
+            raise SinkError(
+                f"{post.whose}: {self.address}: there is no topic `{self.topic}`; nothing was changed", hint=MAKE_TOPIC
+            )
         settings = self.address.settings
         said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
         # By 0 librdkafka means for ever.

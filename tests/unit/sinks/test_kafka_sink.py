@@ -12,16 +12,20 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_line import Cluster
-from pakka.model.id import Binding
+from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
-from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, alter, maker_of, packed, read, refunds, values
+from tests.unit.sinks.kafka_kit import PATIENCE_S, SCHEMA, Driver, alter, maker_of, packed, read, refunds, values
 
 SERVERS = "127.0.0.1:1"
+
+
+def unread():
+    raise UnavailableError("the ledger cannot be read")
 
 
 class TestOptions:
@@ -156,8 +160,16 @@ class TestRecords:
         assert topic is not None
         assert len(topic.partitions) == 3
 
-    def test_a_missing_topic_is_refused_before_anything_is_staged(self, make_sink, kafka_topics, tmp_path):
-        driver = Driver(make_sink(topic=kafka_topics.name("missing")), tmp_path)
+    def test_a_missing_topic_is_refused_at_the_start(self, make_sink, kafka_topics, tmp_path):
+        with pytest.raises(SinkError, match=r"there is no topic `.*missing`; nothing was changed") as refused:
+            Driver(make_sink(topic=kafka_topics.name("missing")), tmp_path)
+        assert "create: true" in refused.value.hint
+
+    def test_a_topic_that_goes_missing_is_refused_before_anything_is_staged(self, make_sink, tmp_path):
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        Cluster(sink.address).delete([sink.topic])
+        _kafka_topic.forget()
         with pytest.raises(SchemaError, match="no such topic"):
             driver.prepare(0, refunds(1))
         assert not driver.committer.pending()
@@ -284,6 +296,19 @@ class TestTransaction:
         with pytest.raises(FencedError, match="fence 1 lost to fence 2"):
             applier.apply(Token("refunds.out", 1, 0, 1, "", "entry"), overtaken())
         assert read(sink.servers, sink.topic) == []
+
+    def test_a_writer_that_cannot_ask_who_overtook_it_holds_nothing_open(self, make_sink, tmp_path, monkeypatch):
+        sink = make_sink(way="prepared")
+        driver = Driver(sink, tmp_path)
+        writer = sink.open_writer(driver.binding, Slot("refunds", "out", 0, 1, 0, 0), SCHEMA)
+        writer.write(refunds(1))
+        zombie = Registry("zombie", sink.address)
+        zombie.take(writer.id)
+        zombie.close()
+        monkeypatch.setattr(writer.control.book, "read", unread)
+        with pytest.raises(UnavailableError, match="cannot be read"):
+            writer.prepare("0" * 16)
+        assert (writer._outbox, writer._handle) == (None, None)
 
     def test_a_transaction_that_takes_too_long_is_told_as_such_and_may_be_repeated(
         self, make_sink, tmp_path, monkeypatch
