@@ -20,6 +20,9 @@ from tests.fixtures.kafka import need_kafka, relayed_kafka
 
 pytestmark = pytest.mark.kafka
 
+SMALL_BYTES = 120
+"""Not less: the broker's own marker, of some 80 bytes, would find no room either, and an abort would never end."""
+
 
 @pytest.fixture(scope="module")
 def broker():
@@ -34,6 +37,13 @@ def broker():
 def ground(broker, monkeypatch):
     monkeypatch.setattr(KafkaHarness, "ground", broker)
     return broker
+
+
+def _limit(ground: Ground, topic: str, most: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(most), incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for asked in ground.admin.incremental_alter_configs([wanted]).values():
+        asked.result(30)
 
 
 @pytest.mark.usefixtures("ground")
@@ -54,6 +64,20 @@ def test_a_transaction_that_expires_after_the_decision_is_sent_again_from_its_co
         driver.must_commit(0, records, "a second commit", Kind.ALREADY_COMMITTED)
         trial.expect_no_litter("after the commit of what has expired")
         trial.expect(*batches, *driver.deliver(1), when="after the next epoch")
+
+
+def test_what_the_brokers_refuse_when_it_is_sent_again_says_what_to_change(ground, tmp_path):
+    with Trial(ExpiringHarness(tmp_path)) as trial:
+        driver = trial.driver(1)
+        records, batches = driver.prepare(0)
+        trial.harness.await_expiry(records)
+        _limit(ground, trial.harness.topic, SMALL_BYTES)
+        outcome = commit_slot(driver.committer, epoch_of(0), records[0])
+        assert outcome.kind is Kind.RETRY
+        assert "raise `max.message.bytes`" in outcome.hint
+        _limit(ground, trial.harness.topic, 1_000_000)
+        driver.must_commit(0, records, "the commit once there is room", Kind.COMMITTED)
+        trial.expect(*batches, when="after the commit once there is room")
 
 
 @pytest.mark.usefixtures("ground")
@@ -240,11 +264,7 @@ def test_a_record_that_the_broker_refuses_is_no_part_of_a_prepared_slot(ground, 
         driver = trial.driver(1)
         slot = driver.slot(0)
         writer = driver.writer(slot)
-        # Not less: the broker's own marker, of some 80 bytes, would find no room either, and the abort would never end.
-        entry = ConfigEntry("max.message.bytes", "120", incremental_operation=AlterConfigOpType.SET)
-        wanted = ConfigResource(ResourceType.TOPIC, trial.harness.topic, incremental_configs=[entry])
-        for asked in ground.admin.incremental_alter_configs([wanted]).values():
-            asked.result(30)
+        _limit(ground, trial.harness.topic, SMALL_BYTES)
         with pytest.raises(SinkError, match=r"(?i)too large"):
             prepare_slot(writer, slot, refunds(0, 0, 4))
         writer.discard()

@@ -49,7 +49,8 @@ class Station:
         """Make this sink's part of a decided epoch visible. Returns the records the sink has lost.
 
         1. Ask the sink to commit what is not settled yet.
-        2. RETRY and UNKNOWN are asked again after a wait: commit may be repeated, and looks into the ledger first.
+        2. RETRY and UNKNOWN are asked again after a wait: commit may be repeated, and looks into the ledger first. So is what a
+           sink refuses: a full disk is a `SinkError` too, and to stop costs a restart of Spark where the waits cost seconds.
         3. REFUSED records are lost: they come back, and the epoch has to run again.
         4. Still unsettled after the last try: raise. The decision stands, and recovery goes on from here.
         """
@@ -123,6 +124,12 @@ class Station:
         what = f"{self.binding}: epoch {epoch.number} is decided and "
         finish = f"`pakka indoubt resolve {self.binding.pipeline}`, or the next `pakka run`"
         hint = f"do not replay by hand; {finish}, asks the sink again and finishes the epoch"
+        if outcome.hint:
+            # What the sink wants comes first: until it is done every run ends here, with the same rows.
+            hint = (
+                f"{outcome.hint}; epoch {epoch.number} is decided and its rows stay as they are: once the sink takes them, "
+                f"{finish}, finishes it; do not replay by hand"
+            )
         if outcome.kind is Kind.UNKNOWN:
             return UnknownOutcomeError(
                 what + f"the visibility of {records} records is unknown: {outcome.reason}", hint=hint
@@ -150,6 +157,6 @@ def _answer(ask: Callable[[], T], of: Callable[[Outcome], T]) -> T:
     except FencedError:
         raise
     except (RefusedError, UnavailableError) as error:
-        return of(Outcome.retry(error.message))
+        return of(Outcome.retry(error.message, error.hint))
     except Exception as error:  # the sink's own driver errors: all are "no answer", kept as the reason and asked again
         return of(Outcome.unknown(f"{type(error).__name__}: {error}"))

@@ -25,6 +25,8 @@ class Outcome:
 
     kind: Kind
     reason: str = ""
+    hint: str = ""
+    """What a person can do about it, in the sink's own words."""
 
     @property
     def is_final(self) -> bool:
@@ -32,16 +34,16 @@ class Outcome:
         return self.kind in (Kind.COMMITTED, Kind.ALREADY_COMMITTED)
 
     @classmethod
-    def retry(cls, reason: str) -> Outcome:
-        return cls(Kind.RETRY, reason)
+    def retry(cls, reason: str, hint: str = "") -> Outcome:
+        return cls(Kind.RETRY, reason, hint)
 
     @classmethod
     def refused(cls, reason: str) -> Outcome:
         return cls(Kind.REFUSED, reason)
 
     @classmethod
-    def unknown(cls, reason: str) -> Outcome:
-        return cls(Kind.UNKNOWN, reason)
+    def unknown(cls, reason: str, hint: str = "") -> Outcome:
+        return cls(Kind.UNKNOWN, reason, hint)
 
 
 COMMITTED = Outcome(Kind.COMMITTED)

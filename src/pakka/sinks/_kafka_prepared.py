@@ -185,9 +185,9 @@ class PreparedCommitter:
         except UnknownOutcomeError as error:
             # What is known of this epoch is read again before anything else of it is ended.
             self._known = None
-            return Outcome.unknown(error.message)
+            return Outcome.unknown(error.message, error.hint)
         except (UnavailableError, RefusedError) as error:
-            return Outcome.retry(error.message)
+            return Outcome.retry(error.message, error.hint)
 
     def _commit(self, epoch: Epoch, record: Prepared, known: _Known) -> Outcome:
         if not record.rows:

@@ -207,9 +207,9 @@ class TwoPhaseCommitter:
             if number in self._page(epoch).shares:
                 return ALREADY_COMMITTED
         except UnknownOutcomeError as error:
-            return Outcome.unknown(error.message)
+            return Outcome.unknown(error.message, error.hint)
         except UnavailableError as error:
-            return Outcome.retry(error.message)
+            return Outcome.retry(error.message, error.hint)
         if answer is Answer.BUSY:
             return Outcome.retry(f"somebody else is at prepared transaction `{ident}`")
         return Outcome.refused(

@@ -78,7 +78,8 @@ class Applier(ABC):
     Your system keeps one row a sink: its fence, its newest epoch, and an opaque entry. Calls come one after another, but
     not always from the same thread. What you raise is understood so:
 
-    - `UnavailableError`, `SinkError`, `SchemaError`: nothing was changed. The call is repeated, then the pipeline stops.
+    - `UnavailableError`, `SinkError`, `SchemaError`: nothing was changed. The call is repeated, then the pipeline stops, and its last
+      error has your hint.
     - anything else, such as your driver's own errors: it is not known whether something was changed. The ledger is asked
       before anything is applied again.
     """
@@ -229,9 +230,9 @@ class SpooledCommitter:
         try:
             return self._commit(epoch, prepared)
         except (UnavailableError, RefusedError) as error:
-            return Outcome.retry(error.message)
+            return Outcome.retry(error.message, error.hint)
         except UnknownOutcomeError as error:
-            return Outcome.unknown(error.message)
+            return Outcome.unknown(error.message, error.hint)
 
     def abort(self, prepared: Sequence[Prepared]) -> None:
         memory = self._recall()

@@ -185,8 +185,34 @@ def test_a_sink_that_never_answers_ends_as_unknown_and_is_finished_by_the_next_r
 
 def test_a_sink_that_says_not_yet_for_too_long_is_finished_by_the_next_run(stage, memory, world):
     world.answer = lambda step, record: Outcome.retry("read-only")
-    with pytest.raises(SinkError, match="epoch 0 is decided and not yet visible: read-only"):
+    with pytest.raises(SinkError, match="epoch 0 is decided and not yet visible: read-only") as raised:
         stage.run(0)
+    assert raised.value.hint == (
+        "do not replay by hand; `pakka indoubt resolve refunds`, or the next `pakka run`, asks the sink again and finishes the epoch"
+    )
+    world.answer = lambda step, record: None
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+@pytest.mark.parametrize("is_raised", [False, True], ids=["answered", "raised"])
+def test_what_the_sink_wants_done_is_in_the_hint_of_the_last_error(stage, memory, world, is_raised):
+    """A table, a right or a topic has to be changed first: until then no other command finishes the epoch."""
+
+    def refuse(step, record):
+        if is_raised:
+            raise SinkError("no right to COMMIT PREPARED", hint="run as a superuser")
+        return Outcome.retry("no right to COMMIT PREPARED", "run as a superuser")
+
+    world.answer = refuse
+    with pytest.raises(
+        SinkError, match="epoch 0 is decided and not yet visible: no right to COMMIT PREPARED"
+    ) as raised:
+        stage.run(0)
+    assert raised.value.hint == (
+        "run as a superuser; epoch 0 is decided and its rows stay as they are: once the sink takes them, `pakka indoubt resolve "
+        "refunds`, or the next `pakka run`, finishes it; do not replay by hand"
+    )
     world.answer = lambda step, record: None
     stage.run(0)
     assert_exactly_once(stage, memory, world, 0)

@@ -116,16 +116,16 @@ def failing(site: Site, error: Exception):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (UnavailableError("away"), Kind.RETRY),
-        (SinkError("no room"), Kind.RETRY),
-        (SchemaError("no column"), Kind.RETRY),
-        (UnknownOutcomeError("silent"), Kind.UNKNOWN),
+        (UnavailableError("away", hint="wait"), Kind.RETRY),
+        (SinkError("no room", hint="make room"), Kind.RETRY),
+        (SchemaError("no column", hint="add it"), Kind.RETRY),
+        (UnknownOutcomeError("silent", hint="ask"), Kind.UNKNOWN),
     ],
 )
 def test_an_error_that_knows_what_happened_is_an_outcome(site, error, kind):
     driver, records = failing(site, error)
     outcome = driver.commit_epoch(epoch(0), records)
-    assert (outcome.kind, outcome.reason) == (kind, error.message)
+    assert (outcome.kind, outcome.reason, outcome.hint) == (kind, error.message, error.hint)
     assert len(site.staged()) == 3
     assert driver.commit_epoch(epoch(0), records) == COMMITTED
     assert site.read() == expected(0)

@@ -360,6 +360,7 @@ class TestTransaction:
         outcome = driver.commit(0, records)
         assert outcome.kind is Kind.RETRY
         assert "Message size too large" in outcome.reason
+        assert "raise `max.message.bytes`" in outcome.hint
         alter(sink, "max.message.bytes", "1000000")
         assert driver.commit(0, records).kind is Kind.COMMITTED
         assert len(values(sink.servers, sink.topic, 1)) == 1

@@ -58,7 +58,7 @@ def told(commit: Callable[[], Outcome]) -> Outcome:
     except FencedError:
         raise
     except (RefusedError, UnavailableError) as error:
-        return Outcome.retry(error.message)
+        return Outcome.retry(error.message, error.hint)
     except Exception as error:  # no answer, and the reason is kept
         return Outcome.unknown(f"{type(error).__name__}: {error}")
 

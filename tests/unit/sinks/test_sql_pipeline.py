@@ -1,0 +1,75 @@
+"""A pipeline into a real PostgreSQL and MariaDB: what it says when the server refuses what is decided, and how it goes on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from pakka.contract.sink import Sink
+from pakka.errors import SinkError
+from pakka.sinks._postgres_writer import _lines as postgres_lines
+from pakka.sinks.mysql import MysqlSink
+from pakka.sinks.postgres import PostgresSink
+from tests.fixtures import mysql
+from tests.unit.coordinator.stage import Stage
+
+TABLE = "CREATE TABLE refunds (id bigint PRIMARY KEY, CONSTRAINT small CHECK (id < 9))"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A database: a sink into its table `refunds`, and a client who knows nothing of pakka."""
+
+    make: Callable[..., Sink]
+    ask: Callable[[str], list[Any] | None]
+
+    def stage(self, **options: Any) -> Stage:
+        return Stage({"book": self.make(**options)})
+
+    def ids(self) -> list[int]:
+        return [i for (i,) in self.ask("SELECT id FROM refunds ORDER BY id") or ()]
+
+
+@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgres", "mysql")])
+def base(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the stage has its spool in the current directory
+    url = request.getfixturevalue(f"{request.param}_url")
+    if request.param == "mysql":
+        yield Base(lambda **options: MysqlSink(url, "refunds", **options), lambda words: mysql.query(url, words))
+        return
+
+    def ask(statement: str) -> list[Any] | None:
+        with psycopg.connect(url, autocommit=True) as db:
+            cursor = db.execute(statement)
+            return cursor.fetchall() if cursor.description else None
+
+    yield Base(lambda **options: PostgresSink(url, "refunds", **options), ask)
+    for lines in postgres_lines.values():
+        lines.close()
+    postgres_lines.clear()
+
+
+def test_a_constraint_that_breaks_after_the_decision_says_what_to_change_and_the_next_run_finishes(base):
+    base.ask(TABLE)
+    stage = base.stage(mode="upsert", key=("id",))
+    stage.run(0)
+    # Epoch 1 has ids 6 to 11, and nobody can see before its commit that the table takes them up to 8 only.
+    with pytest.raises(SinkError) as raised:
+        stage.run(1)
+    assert "epoch 1 is decided and not yet visible" in raised.value.message
+    assert "small" in raised.value.message
+    sinks, _, ours = raised.value.hint.partition("; epoch 1 is decided")
+    assert "change the table" in sinks
+    assert ours == (
+        " and its rows stay as they are: once the sink takes them, `pakka indoubt resolve refunds`, or the next `pakka run`, "
+        "finishes it; do not replay by hand"
+    )
+    assert base.ids() == stage.ids(0)
+    # 2. It is true: nothing else helps, and that does.
+    with pytest.raises(SinkError, match="small"):
+        stage.run(1)
+    base.ask("ALTER TABLE refunds DROP CONSTRAINT small")
+    stage.run(2)
+    assert base.ids() == stage.ids(2)
