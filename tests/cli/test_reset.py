@@ -7,12 +7,14 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 from pyarrow import dataset
 
 from pakka.config import load
 from pakka.errors import RegressError
 from pakka.sinks.memory import MemorySink, Space
+from pakka.sinks.postgres import PostgresSink
 from pakka.state import open_store
 from tests.unit.coordinator.stage import Stage
 
@@ -89,6 +91,27 @@ def test_a_sink_is_accepted(pakka, delivered, space):
     assert result.exit_code == 0
     assert f"enter epoch 2 in the ledger of sink `refunds` (memory:{space}), with no rows" in result.stdout
     assert Space.named(space).ledger["refunds", "refunds"].epoch.number == 2
+
+
+@pytest.mark.postgres
+def test_a_table_with_prepared_transactions_is_accepted(pakka, refunds, postgres_url):
+    refunds.write_text(
+        refunds.read_text().replace("memory: {space: refunds}", f"postgres: {{url: '{postgres_url}', table: refunds}}")
+    )
+    with closing(open_store(STATE)) as store, psycopg.connect(postgres_url, autocommit=True) as db:
+        stage = Stage({"refunds": PostgresSink(postgres_url, "refunds", way="prepared")}, store)
+        stage.run(1)
+        db.execute("DELETE FROM refunds WHERE id >= 6")
+        db.execute("DELETE FROM pakka_ledger WHERE epoch = 1")
+        with pytest.raises(RegressError, match="holds only epochs up to 0") as raised:
+            stage.run(2)
+        assert "`pakka reset refunds --sink refunds`" in raised.value.hint
+        result = pakka("reset", "refunds", "--sink", "refunds", "--yes")
+        assert (result.exit_code, result.stderr) == (0, "done\n")
+        stage.run(2)
+        assert db.execute("SELECT id FROM refunds ORDER BY id").fetchall() == [
+            (i,) for i in [*range(6), *range(12, 18)]
+        ]
 
 
 def test_a_pipeline_is_forgotten(pakka, delivered, space):

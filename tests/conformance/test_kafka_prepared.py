@@ -4,10 +4,11 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pakka import points
-from pakka.errors import FencedError, SinkError
+from pakka.errors import FencedError, RegressError, SinkError
 from pakka.model.outcome import Kind
 from pakka.sinks._kafka_prepared import PreparedCommitter, handle_of
 from pakka.sinks._kafka_raw import End
@@ -17,6 +18,7 @@ from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of, p
 from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness
 from tests.conformance.kafka_twins import Blind, ExpiringHarness, GoingOn
 from tests.fixtures.kafka import need_kafka, relayed_kafka
+from tests.unit.coordinator.stage import SCHEMA, Stage
 
 pytestmark = pytest.mark.kafka
 
@@ -256,6 +258,25 @@ def test_a_driver_that_is_overtaken_while_it_sends_a_slot_again_leaves_one_copy(
         newer.must_commit(0, records, "the commit by the newer driver", Kind.COMMITTED)
         trial.expect(*batches, when="after the commit by the newer driver")
         trial.expect_no_litter("after the commit by the newer driver")
+
+
+def test_a_ledger_restored_from_an_older_copy_is_accepted_and_nothing_comes_twice(ground, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the stage has its spool in the current directory
+    harness = PreparedKafkaHarness(tmp_path)
+    stage = Stage({"out": harness.sink()})
+    stage.run(0)
+    ground.await_markers(harness.prefix)
+    older = ground.read(harness.ledger)[-1][1]
+    stage.run(1)
+    producer = Producer({"bootstrap.servers": ground.direct, "log_level": 2})
+    producer.produce(harness.ledger, older, b"refunds.out")
+    assert producer.flush(30) == 0
+    with pytest.raises(RegressError, match="sink `out` holds only epochs up to 0") as told:
+        stage.run(2)
+    assert "`pakka reset refunds --sink out`" in told.value.hint
+    stage.reset().accept_sink("out").apply()
+    stage.run(2)
+    assert sorted(row["id"] for row in harness.rows(SCHEMA)) == stage.ids(2)
 
 
 def test_a_record_that_the_broker_refuses_is_no_part_of_a_prepared_slot(ground, tmp_path):

@@ -125,7 +125,10 @@ class EpochEntry(Protocol):
     """The power to enter an epoch in the ledger once all its slots are visible. For sinks that commit slot by slot."""
 
     def enter_epoch(self, epoch: Epoch) -> Outcome:
-        """Every slot of this epoch is visible, or it has none: from now on the ledger calls it whole."""
+        """Every slot of this epoch is visible, or it has none: from now on the ledger calls it whole.
+
+        Also if a person has accepted that the rest is lost (`pakka reset --sink`): then no slot of it is REFUSED any more.
+        """
 
 
 @runtime_checkable

@@ -12,15 +12,16 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pakka.contract.sink import EpochCommit, Ledger, Sink
+from pakka.contract.sink import Ledger, Sink
 from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.coordinator.guard import examine
 from pakka.coordinator.recovery import abort_undecided, close_all, commit_all
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
-from pakka.errors import RefusedError, RegressError, SinkError, UnavailableError, UsageError
+from pakka.errors import RefusedError, RegressError, SinkError, UnavailableError, UnknownOutcomeError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch
 from pakka.model.id import Binding, nearest
+from pakka.model.outcome import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """What a sink lacks: the newest committed epoch, decided ones, and one that only other sinks know of."""
+    """What a sink lacks: the newest committed epoch, decided ones, and one that no decision names."""
 
+    held: int
+    """The newest epoch it holds anything of; -1 for none."""
     have: int
-    """The newest epoch it holds; -1 for none."""
+    """The newest epoch it is known to hold whole."""
     committed: tuple[Epoch, ...]
     decided: tuple[Decision, ...]
     elsewhere: tuple[Epoch, ...]
@@ -53,13 +56,17 @@ class _Lack:
     @classmethod
     def of(cls, state: PipelineState, ledgers: Mapping[str, Ledger], sink: str) -> _Lack:
         last = ledgers[sink].last
-        have = last.epoch.number if last else -1
+        held = last.epoch.number if last else -1
+        # The rest of an epoch in part may be lost for ever. If the state store has it as committed, its slots vouch for it: the mark
+        # that it is whole can be lost with the server.
+        have = held - 1 if last and last.slots is not None else held
         known = max([have, state.committed, *(d.epoch.number for d in state.open)])
         newest = _newest(state, ledgers)
         committed = Epoch(state.pipeline, state.committed, state.origin) if state.origin else None
         return cls(
+            held,
             have,
-            (committed,) if committed and have < committed.number else (),
+            (committed,) if committed and held < committed.number else (),
             tuple(d for d in state.open if d.of_sink(sink) and d.epoch.number > have),
             (newest,) if newest and newest.number > known else (),
         )
@@ -118,10 +125,11 @@ class Reset:
         if not lack.is_any:
             others = [n for n in ledgers if n != name and _Lack.of(state, ledgers, n).is_any]
             raise RefusedError(
-                f"sink `{name}` holds epoch {lack.have}, the newest of pipeline `{self.pipeline}`: it lacks nothing; nothing was "
+                f"sink `{name}` holds epoch {lack.held}, the newest of pipeline `{self.pipeline}`: it lacks nothing; nothing was "
                 "changed",
                 hint="; ".join(f"sink `{n}` does: `pakka reset {self.pipeline} --sink {n}`" for n in others),
             )
+        self._check_enters(state.fence, name)
         steps, follows = [self._fence_step(state)], []
         where = f"in the ledger of sink `{name}` ({self.sinks[name].target()}), with no rows"
         for epoch in lack.committed:
@@ -136,7 +144,7 @@ class Reset:
             steps.append(f"commit what sink `{name}` still has of epoch {decision.epoch.number}, which is decided")
             follows.append(f"what sink `{name}` has lost of epoch {decision.epoch.number} will never be there")
         for epoch in lack.elsewhere:
-            steps.append(f"enter epoch {epoch.number}, which other sinks hold and no decision names, {where}")
+            steps.append(f"enter epoch {epoch.number}, which sinks hold and no decision names, {where}")
             follows.append(f"the rows of epoch {epoch.number} that are not in sink `{name}` now will never be there")
         follows.append("no other sink is touched")
 
@@ -264,20 +272,30 @@ class Reset:
         for epoch in lack.elsewhere:
             self._enter(station, epoch)
 
-    def _enter(self, station: Station, epoch: Epoch) -> None:
-        committer = station.committer
-        if not isinstance(committer, EpochCommit):
+    def _check_enters(self, fence: int, name: str) -> None:
+        """Refuse what could not be done before anything is done."""
+        (station,) = stations = self._open(fence, only=name)
+        close_all(stations)
+        if station.enter is None:
             raise RefusedError(
-                f"{station.binding} commits slot by slot, so no epoch can be entered in its ledger without rows; nothing was "
-                "changed",
+                f"{station.binding} commits slot by slot, and no epoch can be entered in its ledger without rows; nothing was changed",
                 hint="restore its output",
             )
-        outcome = committer.commit_epoch(epoch, ())
-        if not outcome.is_final:
-            raise SinkError(
-                f"{station.binding}: epoch {epoch.number} was not entered in its ledger: {outcome.reason or outcome.kind.value}",
-                hint="do it again: entering an epoch twice is entering it once",
+
+    def _enter(self, station: Station, epoch: Epoch) -> None:
+        assert station.enter is not None  # or there is no plan
+        outcome = station.enter(epoch)
+        if outcome.is_final:
+            return
+        again = "do it again: entering an epoch twice is entering it once"
+        hint = f"{outcome.hint}; then {again}" if outcome.hint else again
+        reason = outcome.reason or outcome.kind.value
+        if outcome.kind is Kind.UNKNOWN:
+            raise UnknownOutcomeError(
+                f"{station.binding}: whether epoch {epoch.number} was entered in its ledger is not known: {reason}",
+                hint=hint,
             )
+        raise SinkError(f"{station.binding}: epoch {epoch.number} was not entered in its ledger: {reason}", hint=hint)
 
     def _fence_step(self, state: PipelineState) -> str:
         owner = f" (the last was process {state.owner.pid} on {state.owner.host})" if state.owner else ""

@@ -38,6 +38,14 @@ class Station:
     def name(self) -> str:
         return self.binding.sink
 
+    @property
+    def enter(self) -> Callable[[Epoch], Outcome] | None:
+        """Enters an epoch in the ledger of the sink, with no more rows than are there. None: this sink cannot."""
+        committer = self.committer
+        if isinstance(committer, EpochCommit):
+            return lambda epoch: committer.commit_epoch(epoch, ())
+        return committer.enter_epoch if isinstance(committer, EpochEntry) else None
+
     def commit(
         self,
         decision: Decision,

@@ -157,7 +157,8 @@ class TwoPhaseCommitter:
     def commit(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Sequence[Outcome]:
         # 1. The ledger first: it knows the fence, whether this is the same epoch, and what is visible already.
         page = self._page(epoch)
-        if page.newest > epoch.number:
+        #    An epoch that is whole stays so, also if a person has accepted it without some of its slots.
+        if page.newest > epoch.number or page.is_whole:
             return [ALREADY_COMMITTED] * len(prepared)
         # 2. From the first visible row on, the ledger must be able to say whose epoch this is.
         if not page.header and not self._write_header(epoch, is_whole=False):

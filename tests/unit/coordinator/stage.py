@@ -10,6 +10,7 @@ from pakka import points
 from pakka.contract.sink import Sink
 from pakka.contract.state import Owner
 from pakka.coordinator.epoch import Coordinator, Harvest
+from pakka.coordinator.reset import Reset
 from pakka.coordinator.retry import Retry
 from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
 from pakka.model.id import Binding, Slot
@@ -77,6 +78,11 @@ class Stage:
             retry=Retry(attempts=4),
             **settings,
         )
+
+    def reset(self) -> Reset:
+        """What a person who accepts things as they are has at hand."""
+        owner = Owner("desk", 2, 0.0)
+        return Reset("refunds", self.sinks, self.store, "spool", owner, self.waits.append, Inline(), Retry(attempts=3))
 
     def checkpoint(self) -> Checkpoint:
         digests = {n: self.origin(n).digest for n in range(self.planned + 1)}

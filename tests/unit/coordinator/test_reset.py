@@ -5,15 +5,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from pakka.contract.state import Owner
-from pakka.coordinator.reset import Reset
-from pakka.coordinator.retry import Retry
-from pakka.errors import FencedError, RefusedError, RegressError, UnavailableError, UsageError
+from pakka.errors import (
+    FencedError,
+    RefusedError,
+    RegressError,
+    SinkError,
+    UnavailableError,
+    UnknownOutcomeError,
+    UsageError,
+)
 from pakka.model.outcome import Outcome
-from pakka.sinks.memory import MemorySink, Space
+from pakka.sinks.memory import MemoryCommitter, MemorySink, Space
 from pakka.testing.simulated import SimulatedSink, World
 from pakka.testing.store import MemoryStore
-from tests.unit.coordinator.stage import Crash, Inline, Stage, crash_at
+from tests.unit.coordinator.stage import Crash, Stage, crash_at
 
 FENCE = "take the fence of pipeline `refunds`: a driver that still runs (the last was process 1 on host) will stop"
 
@@ -27,19 +32,6 @@ def stage() -> Stage:
     stage = Stage({"whole": memory(), "second": memory()})
     stage.run(3)
     return stage
-
-
-def reset(stage: Stage) -> Reset:
-    return Reset(
-        "refunds",
-        stage.sinks,
-        stage.store,
-        "spool",
-        Owner("desk", 2, 0.0),
-        stage.waits.append,
-        Inline(),
-        Retry(attempts=3),
-    )
 
 
 def rows_of(sink: MemorySink) -> list[int]:
@@ -59,7 +51,7 @@ def crash_after_decision(stage: Stage) -> None:
 def test_a_plan_changes_nothing(stage):
     writes = stage.store.writes
     new_checkpoint(stage)
-    reset(stage).accept_checkpoint(stage.checkpoint())
+    stage.reset().accept_checkpoint(stage.checkpoint())
     assert stage.store.writes == writes
     with pytest.raises(RegressError):
         stage.run(0)
@@ -67,7 +59,7 @@ def test_a_plan_changes_nothing(stage):
 
 def test_a_new_checkpoint_is_accepted_and_the_source_delivered_again(stage):
     new_checkpoint(stage)
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.lines == (
         FENCE,
         "deliver batch 0 of the checkpoint at ck as epoch 4",
@@ -81,7 +73,7 @@ def test_a_new_checkpoint_is_accepted_and_the_source_delivered_again(stage):
 
 def test_an_older_checkpoint_is_accepted_and_says_which_epochs_come_again(stage):
     stage.planned = stage.acknowledged = 1
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.lines[1:] == (
         "deliver batch 2 of the checkpoint at ck as epoch 4",
         "the rows of epochs 2 to 3 are delivered again, under new numbers",
@@ -95,7 +87,7 @@ def test_an_older_checkpoint_is_accepted_and_says_which_epochs_come_again(stage)
 def test_a_checkpoint_that_nobody_knows_is_accepted_and_says_what_is_lost():
     stage = Stage({"whole": memory()})
     stage.planned = stage.acknowledged = 7
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.lines == (
         "take the fence of pipeline `refunds`: a driver that still runs will stop",
         "deliver batch 8 of the checkpoint at ck as epoch 0",
@@ -110,7 +102,7 @@ def test_a_checkpoint_that_nobody_knows_is_accepted_and_says_what_is_lost():
 
 def test_a_checkpoint_ahead_of_the_pipeline_says_how_much_is_left_out(stage):
     stage.planned = stage.acknowledged = 5
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.follows == ("the rows of the 2 batches after batch 3 will never be delivered",)
     plan.apply()
     stage.run(6)
@@ -119,7 +111,7 @@ def test_a_checkpoint_ahead_of_the_pipeline_says_how_much_is_left_out(stage):
 
 def test_the_checkpoint_of_another_query_is_accepted_without_a_promise(stage):
     stage.query = "q-other"
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.follows == (
         "the checkpoint belongs to query q-other, and epochs up to 3 to query q-1: whether rows are delivered again or never is "
         "not known",
@@ -127,7 +119,7 @@ def test_the_checkpoint_of_another_query_is_accepted_without_a_promise(stage):
 
 
 def test_a_checkpoint_that_fits_needs_no_reset_and_the_plan_says_so(stage):
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.follows == (
         "checkpoint, state store and sinks agree as they are: a run would go on without this reset",
         "no rows are delivered again, and none are left out",
@@ -140,7 +132,7 @@ def test_a_checkpoint_that_fits_needs_no_reset_and_the_plan_says_so(stage):
 def test_an_epoch_with_other_offsets_makes_no_promise(stage):
     checkpoint = stage.checkpoint()
     checkpoint.digests[3] = "other"
-    assert reset(stage).accept_checkpoint(checkpoint).follows == (
+    assert stage.reset().accept_checkpoint(checkpoint).follows == (
         "epoch 3 was delivered with other source offsets than the checkpoint has for it: whether rows are delivered again or "
         "never is not known",
     )
@@ -149,7 +141,7 @@ def test_an_epoch_with_other_offsets_makes_no_promise(stage):
 def test_a_decided_epoch_is_finished_before_a_new_checkpoint_is_accepted(stage):
     crash_after_decision(stage)
     new_checkpoint(stage)
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.steps == (
         FENCE,
         "finish epoch 4, which is decided: commit its records to sink `second`, `whole`",
@@ -164,7 +156,7 @@ def test_a_decided_epoch_is_finished_before_a_new_checkpoint_is_accepted(stage):
 def test_the_part_of_a_sink_that_is_gone_is_given_up_in_so_many_words(stage):
     crash_after_decision(stage)
     stage.sinks = {"whole": stage.sinks["whole"]}
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.steps[1] == (
         "finish epoch 4, which is decided: commit its records to sink `whole`, and give up those of sink `second`, which the "
         "pipeline no longer has"
@@ -182,7 +174,7 @@ def test_what_is_prepared_and_undecided_does_not_keep_a_decided_epoch_from_being
         stage.run(2)
     stage.write(stage.store.read("refunds").open[0].epoch, stage.store.read("refunds").fence, 0)
     new_checkpoint(stage)
-    reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+    stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     assert world.prepared == {}
     assert [(s.epoch, s.number) for s in world.visible] == [(e, n) for e in range(3) for n in range(2)]
 
@@ -194,7 +186,7 @@ def test_records_that_a_sink_has_lost_keep_a_checkpoint_from_being_accepted():
     world.prepared.clear()
     new_checkpoint(stage)
     with pytest.raises(RefusedError, match="sink `slots` has lost 2 of its prepared records") as error:
-        reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+        stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     assert "pakka reset refunds --sink slots" in error.value.hint
     assert not stage.store.read("refunds").is_reset
 
@@ -202,7 +194,7 @@ def test_records_that_a_sink_has_lost_keep_a_checkpoint_from_being_accepted():
 def test_sinks_ahead_of_a_lost_state_store_are_entered_first(stage):
     stage.store = MemoryStore()
     new_checkpoint(stage)
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     assert plan.steps[1:] == (
         "enter epoch 3 as committed, which the sinks hold and the state store does not know",
         "deliver batch 0 of the checkpoint at ck as epoch 4",
@@ -219,11 +211,11 @@ def test_a_sink_behind_the_others_is_not_passed_over_by_accepting_a_checkpoint(s
     behind = next(n for n, sink in stage.sinks.items() if rows_of(sink) == stage.ids(3))
     stage.store = MemoryStore()
     new_checkpoint(stage)
-    reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+    stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     with pytest.raises(RegressError, match=f"sink `{behind}` holds only epochs up to 3") as error:
         stage.run(0)
     assert f"pakka reset refunds --sink {behind}" in error.value.hint
-    reset(stage).accept_sink(behind).apply()
+    stage.reset().accept_sink(behind).apply()
     stage.run(0)
     assert stage.store.read("refunds").committed == 5
 
@@ -233,7 +225,7 @@ def test_sinks_ahead_of_an_older_state_store_are_entered_first(stage):
     stage.run(5)
     stage.store.states = old
     new_checkpoint(stage)
-    reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+    stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     stage.run(0)
     assert stage.store.read("refunds").committed == 6
 
@@ -243,7 +235,7 @@ def test_an_epoch_committed_slot_by_slot_is_not_promised_to_be_whole():
     stage.run(0)
     stage.store = MemoryStore()
     new_checkpoint(stage)
-    assert reset(stage).accept_checkpoint(stage.checkpoint()).follows[0] == (
+    assert stage.reset().accept_checkpoint(stage.checkpoint()).follows[0] == (
         "sink `slots` committed epoch 0 slot by slot; whether all of it is there is not known"
     )
 
@@ -252,8 +244,8 @@ def test_a_reset_that_was_cut_off_can_be_done_again(stage):
     crash_after_decision(stage)
     new_checkpoint(stage)
     with crash_at("commit.sink", nth=2), pytest.raises(Crash):
-        reset(stage).accept_checkpoint(stage.checkpoint()).apply()
-    reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+        stage.reset().accept_checkpoint(stage.checkpoint()).apply()
+    stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     stage.run(0)
     assert [rows_of(sink) for sink in stage.sinks.values()] == [sorted(stage.ids(4) + stage.ids(0))] * 2
 
@@ -261,13 +253,13 @@ def test_a_reset_that_was_cut_off_can_be_done_again(stage):
 def test_a_driver_that_still_runs_is_fenced_out_by_a_reset(stage):
     driver = stage.driver()
     driver.start(stage.checkpoint())
-    reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+    stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     with pytest.raises(FencedError):
         driver.deliver(stage.origin(4), stage.prepare)
 
 
 def test_a_pipeline_that_went_on_since_the_plan_is_not_reset(stage):
-    plan = reset(stage).accept_checkpoint(stage.checkpoint())
+    plan = stage.reset().accept_checkpoint(stage.checkpoint())
     stage.run(4)
     with pytest.raises(RefusedError, match="went on while this reset was planned"):
         plan.apply()
@@ -277,7 +269,7 @@ def test_a_pipeline_that_went_on_since_the_plan_is_not_reset(stage):
 def test_a_deleted_output_is_accepted_and_the_pipeline_goes_on(stage):
     sink = stage.sinks["whole"]
     Space._named.pop(sink.space)
-    plan = reset(stage).accept_sink("whole")
+    plan = stage.reset().accept_sink("whole")
     assert plan.lines == (
         FENCE,
         f"enter epoch 3 in the ledger of sink `whole` (memory:{sink.space}), with no rows",
@@ -295,7 +287,7 @@ def test_an_output_restored_from_an_older_copy_is_accepted(stage):
     saved = (list(space.rows), dict(space.ledger))
     stage.run(4)
     space.rows, space.ledger = saved
-    plan = reset(stage).accept_sink("whole")
+    plan = stage.reset().accept_sink("whole")
     assert plan.follows[0] == "the rows of epoch 4 that are not in sink `whole` now will never be there"
     plan.apply()
     stage.run(5)
@@ -305,7 +297,7 @@ def test_an_output_restored_from_an_older_copy_is_accepted(stage):
 def test_accepting_a_sink_commits_what_is_decided_for_it(stage):
     crash_after_decision(stage)
     Space._named.pop(stage.sinks["whole"].space)
-    plan = reset(stage).accept_sink("whole")
+    plan = stage.reset().accept_sink("whole")
     assert plan.steps[2] == "commit what sink `whole` still has of epoch 4, which is decided"
     plan.apply()
     assert rows_of(stage.sinks["whole"]) == [i for i in stage.ids(4) if i not in stage.ids(3)]
@@ -327,7 +319,7 @@ class LosingSink(MemorySink):
 def test_decided_records_that_a_sink_has_lost_are_given_up(stage):
     crash_after_decision(stage)
     stage.sinks = {**stage.sinks, "whole": LosingSink(stage.sinks["whole"].space)}
-    plan = reset(stage).accept_sink("whole")
+    plan = stage.reset().accept_sink("whole")
     assert plan.lines == (
         FENCE,
         "commit what sink `whole` still has of epoch 4, which is decided",
@@ -341,13 +333,31 @@ def test_decided_records_that_a_sink_has_lost_are_given_up(stage):
     assert rows_of(stage.sinks["second"]) == stage.ids(5)
 
 
-def test_a_sink_that_commits_slot_by_slot_cannot_enter_an_epoch_it_lacks():
+def test_a_sink_whose_ledger_takes_nothing_but_slots_is_refused_before_anything_is_changed():
     world = World()
     stage = Stage({"slots": SimulatedSink(world)})
     stage.run(0)
     world.epoch = None
-    with pytest.raises(RefusedError, match="commits slot by slot, so no epoch can be entered"):
-        reset(stage).accept_sink("slots").apply()
+    writes = stage.store.writes
+    with pytest.raises(RefusedError, match="no epoch can be entered in its ledger without rows; nothing was changed"):
+        stage.reset().accept_sink("slots")
+    assert (stage.store.writes, world.fence) == (writes, 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (Outcome.retry("disk full", "make room"), SinkError, "was not entered in its ledger: disk full"),
+        (Outcome.unknown("no answer", "make room"), UnknownOutcomeError, "was entered in its ledger is not known"),
+    ],
+)
+def test_an_epoch_that_is_not_entered_is_told_with_what_the_sink_wants(stage, monkeypatch, outcome, error, words):
+    Space._named.pop(stage.sinks["whole"].space)
+    plan = stage.reset().accept_sink("whole")
+    monkeypatch.setattr(MemoryCommitter, "commit_epoch", lambda *_: outcome)
+    with pytest.raises(error, match=words) as raised:
+        plan.apply()
+    assert raised.value.hint == "make room; then do it again: entering an epoch twice is entering it once"
 
 
 def test_a_sink_that_lacks_what_the_others_hold_without_a_decision_is_accepted(stage):
@@ -359,12 +369,10 @@ def test_a_sink_that_lacks_what_the_others_hold_without_a_decision_is_accepted(s
     with pytest.raises(RegressError, match="had to run again"):
         stage.run(4)
     with pytest.raises(RefusedError, match=f"sink `{ahead}` holds epoch 4") as error:
-        reset(stage).accept_sink(ahead)
+        stage.reset().accept_sink(ahead)
     assert error.value.hint == f"sink `{behind}` does: `pakka reset refunds --sink {behind}`"
-    plan = reset(stage).accept_sink(behind)
-    assert plan.steps[1].startswith(
-        "enter epoch 4, which other sinks hold and no decision names, in the ledger of sink"
-    )
+    plan = stage.reset().accept_sink(behind)
+    assert plan.steps[1].startswith("enter epoch 4, which sinks hold and no decision names, in the ledger of sink")
     assert plan.follows[0] == f"the rows of epoch 4 that are not in sink `{behind}` now will never be there"
     plan.apply()
     stage.run(5)
@@ -375,12 +383,12 @@ def test_a_sink_that_lacks_nothing_is_refused(stage):
     with pytest.raises(
         RefusedError, match="sink `whole` holds epoch 3, the newest of pipeline `refunds`: it lacks nothing"
     ):
-        reset(stage).accept_sink("whole")
+        stage.reset().accept_sink("whole")
 
 
 def test_a_sink_that_does_not_exist_is_refused_with_the_nearest(stage):
     with pytest.raises(UsageError) as error:
-        reset(stage).accept_sink("hole")
+        stage.reset().accept_sink("hole")
     assert error.value.hint == "did you mean `whole`?"
 
 
@@ -397,13 +405,13 @@ def test_a_fence_that_cannot_be_raised_ends_the_reset():
     world.prepared = Stubborn(held)
     new_checkpoint(stage)
     with pytest.raises(UnavailableError, match="something prepared is in its way; the reset was not done"):
-        reset(stage).accept_checkpoint(stage.checkpoint()).apply()
+        stage.reset().accept_checkpoint(stage.checkpoint()).apply()
     assert stage.waits
 
 
 def test_a_pipeline_with_outputs_is_not_forgotten(stage):
     with pytest.raises(RefusedError, match="sink `whole` holds epochs up to 3 in memory:") as error:
-        reset(stage).forget("ck")
+        stage.reset().forget("ck")
     assert error.value.hint.startswith("remove these outputs first")
 
 
@@ -411,7 +419,7 @@ def test_a_pipeline_without_outputs_is_forgotten_and_can_begin_again(stage):
     crash_after_decision(stage)
     for sink in stage.sinks.values():
         Space._named.pop(sink.space)
-    plan = reset(stage).forget("ck")
+    plan = stage.reset().forget("ck")
     assert plan.lines == (
         FENCE,
         "abort whatever is still prepared in the sinks",
@@ -432,10 +440,10 @@ def test_forgetting_leaves_nothing_prepared():
     with crash_at("decide.before"), pytest.raises(Crash):
         stage.run(0)
     assert world.prepared
-    reset(stage).forget("ck").apply()
+    stage.reset().forget("ck").apply()
     assert world.prepared == {}
 
 
 def test_a_pipeline_that_nobody_knows_is_not_forgotten(stage):
     with pytest.raises(UsageError, match="knows no pipeline `refunds`"):
-        reset(Stage(stage.sinks)).forget("ck")
+        Stage(stage.sinks).reset().forget("ck")

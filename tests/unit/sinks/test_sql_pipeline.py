@@ -8,12 +8,14 @@ import psycopg
 import pytest
 
 from pakka.contract.sink import Sink
-from pakka.errors import SinkError
+from pakka.errors import RegressError, SinkError
+from pakka.model.id import Binding
 from pakka.sinks._postgres_writer import _lines as postgres_lines
 from pakka.sinks.mysql import MysqlSink
 from pakka.sinks.postgres import PostgresSink
+from pakka.testing.store import MemoryStore
 from tests.fixtures import mysql
-from tests.unit.coordinator.stage import Stage
+from tests.unit.coordinator.stage import Crash, Stage, crash_at
 
 TABLE = "CREATE TABLE refunds (id bigint PRIMARY KEY, CONSTRAINT small CHECK (id < 9))"
 
@@ -73,3 +75,59 @@ def test_a_constraint_that_breaks_after_the_decision_says_what_to_change_and_the
     base.ask("ALTER TABLE refunds DROP CONSTRAINT small")
     stage.run(2)
     assert base.ids() == stage.ids(2)
+
+
+def refused(stage: Stage, upto: int, words: str) -> None:
+    """The run is refused, and says which command accepts the table as it is."""
+    with pytest.raises(RegressError, match=words) as raised:
+        stage.run(upto)
+    assert "`pakka reset refunds --sink book`" in raised.value.hint
+
+
+@pytest.mark.parametrize("is_settled", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("copy", ["older", "empty"])
+def test_a_table_restored_from_an_older_copy_is_accepted_and_nothing_comes_twice(base, copy, is_settled):
+    stage = base.stage(way="prepared")
+    if is_settled:
+        stage.run(1)
+    else:
+        with crash_at("begin", nth=3), pytest.raises(Crash):
+            stage.run(2)  # epoch 1 is acknowledged, and its decision is still open
+    lost = "refunds WHERE id >= 6", "pakka_ledger WHERE epoch = 1"
+    for rows in lost if copy == "older" else ("refunds", "pakka_ledger", "pakka_fence"):
+        base.ask(f"DELETE FROM {rows}")
+    kept = base.ids()
+    refused(stage, 2, "sink `book` holds (only epochs up to 0|nothing) of this pipeline")
+    stage.reset().accept_sink("book").apply()
+    stage.run(3)
+    assert base.ids() == kept + [i for i in stage.ids(3) if i not in stage.ids(1)]
+    # 2. The next start finds nothing to settle or to refuse.
+    stage.run(4)
+    assert base.ids() == kept + [i for i in stage.ids(4) if i not in stage.ids(1)]
+
+
+def test_an_epoch_in_part_whose_rest_is_lost_and_comes_out_differently_is_accepted_as_it_is(base):
+    stage = base.stage(way="prepared")
+    with crash_at("decide.after"), pytest.raises(Crash):
+        stage.run(0)
+    committer = stage.sinks["book"].open_committer(Binding("refunds", "book", "spool"), 1)
+    for record in committer.pending():
+        if record.slot.number == 1:
+            committer.clerk.roll_back(record.detail["id"])  # as an administrator does
+    committer.close()
+    stage.rows = 4
+    refused(stage, 0, "epoch 0 had to run again, and sink `book` holds 3 rows")
+    stage.reset().accept_sink("book").apply()
+    stage.run(1)
+    assert base.ids() == [0, 1, 2, *range(8, 16)]
+
+
+def test_an_epoch_in_part_that_no_decision_names_is_accepted_as_it_is(base):
+    stage = base.stage(way="prepared")
+    with crash_at("commit.slot", nth=2), pytest.raises(Crash):
+        stage.run(0)
+    stage.store, stage.rows = MemoryStore(), 4
+    refused(stage, 0, "epoch 0 had to run again, and sink `book` holds 3 rows")
+    stage.reset().accept_sink("book").apply()
+    stage.run(1)
+    assert base.ids() == [0, 1, 2, *range(8, 16)]
