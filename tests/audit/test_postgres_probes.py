@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -475,10 +475,36 @@ def test_a_standby_is_found(lax_server, url, tmp_path):
     ("mode", "value", "severity"), [("session", "session mode", FINE), ("transaction", "transaction mode", WARNS)]
 )
 @pytest.mark.parametrize("round_robin", ["0", "1"])
-def test_a_pooler_is_found(url, mode, value, severity, round_robin):
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_a_pooler_is_found(url, mode, value, severity, round_robin, sessions):
+    """Also one that has sessions to spare, and would hand out two of them in turns."""
     with pooled(url, mode, server_round_robin=round_robin) as through:
+        busy(through, sessions)
         finding = found(through)["pooler"]
     assert (finding.value, finding.severity) == (value, severity)
+
+
+def busy(through: str, sessions: int) -> None:
+    """So many transactions at once, and as many sessions that the pooler keeps after them."""
+    with ExitStack() as stack:
+        for _ in range(sessions):
+            stack.enter_context(psycopg.connect(through)).execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("options", "severity", "words"),
+    [
+        ({}, WARNS, "rows wait in the spool"),
+        ({"way": "prepared"}, WARNS, "keeps a session of the pool"),
+        ({"way": "spooled"}, FINE, "an epoch is one transaction"),
+        (UPSERT, FINE, "an epoch is one transaction"),
+    ],
+)
+def test_a_pooler_in_transaction_mode_is_in_the_way_of_prepared_slots_only(url, options, severity, words):
+    with pooled(url, "transaction") as through:
+        finding = found(through, **options)["pooler"]
+    assert finding.severity is severity
+    assert words in finding.why
 
 
 def test_a_pooler_with_one_connection_is_found(url):

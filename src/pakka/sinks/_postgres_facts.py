@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
+
+from psycopg.errors import ProtocolViolation
 
 from pakka.postgres_line import Line
 from pakka.sinks._probing import OWN_KEYS
@@ -169,6 +172,46 @@ def read_facts(open_line: Callable[[], Line], begin: str, schema: str | None, ta
             ],
             prepared=[PreparedTransaction(*row) for row in line.ask(_PREPARED)],
         )
+
+
+class Pooler(Enum):
+    """What stands between us and the server."""
+
+    NONE = "none"
+    SESSION = "session mode"
+    TRANSACTION = "transaction mode"
+    STATEMENT = "statement mode"
+
+
+def read_pooler(open_line: Callable[[], Line]) -> Pooler:
+    """A pooler speaks for the server: the number of the server process that it tells at the start is made up.
+
+    Two of our connections that are served by one process, or one that is served by two, do not have their sessions to themselves.
+    """
+    with closing(open_line()) as one, one.within():
+        if _pid(one) == one.db.info.backend_pid:
+            return Pooler.NONE
+        with closing(open_line()) as other, other.within():
+            # Of idle sessions the pooler hands out the last used, and then the other gets ours, or the first, and then we get two.
+            seen = [({_pid(one), _pid(one)}, _pid(other)) for _ in range(3)]
+        if not _has_transactions(one):
+            return Pooler.STATEMENT
+    ours, others = set().union(*(mine for mine, _ in seen)), {theirs for _, theirs in seen}
+    is_our_own = len(ours) == len(others) == 1 and ours != others
+    return Pooler.SESSION if is_our_own else Pooler.TRANSACTION
+
+
+def _pid(line: Line) -> int:
+    return int(line.ask("SELECT pg_backend_pid()")[0][0])
+
+
+def _has_transactions(line: Line) -> bool:
+    try:
+        line.ask("BEGIN")
+        line.ask("ROLLBACK")
+    except ProtocolViolation:
+        return False
+    return True
 
 
 def read_version(open_line: Callable[[], Line]) -> tuple[int, str]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-
-from psycopg.errors import ProtocolViolation
 
 from pakka.contract.audit import Finding, Probe
 from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
 from pakka.postgres_line import Line
-from pakka.sinks._postgres_facts import OLDEST, Facts, Relation, UniqueIndex, read_facts, read_version
+from pakka.sinks._postgres_facts import (
+    OLDEST,
+    Facts,
+    Pooler,
+    Relation,
+    UniqueIndex,
+    read_facts,
+    read_pooler,
+    read_version,
+)
 from pakka.sinks._probing import (
     BREAKS,
     FINE,
@@ -93,40 +99,22 @@ def _server_version(number: int, version: str) -> Finding:
 
 
 def _pooler(subject: Subject) -> Finding:
-    """A pooler speaks for the server: the number of the server process that it tells at the start is made up.
-
-    Two of our connections that are served by one process, or one that is served by two, do not have their sessions to themselves.
-    """
-    name, fix = "pooler", "name the server itself in `url`, or set `pool_mode = session` for this database"
-    with closing(subject.open_line()) as one, one.within():
-        if _pid(one) == one.db.info.backend_pid:
-            return Finding(name, FINE, "none", "each connection is one session of the server")
-        with closing(subject.open_line()) as other, other.within():
-            seen = [(_pid(one), _pid(other)) for _ in range(3)]
-        if not _has_transactions(one):
-            why = "the pooler lets no transaction through that has more than one statement, so rows and ledger cannot go together"
-            return Finding(name, BREAKS, "statement mode", why, fix)
-    ours, others = zip(*seen, strict=True)
-    if len(set(ours)) == len(set(others)) == 1 and set(ours) != set(others):
-        return Finding(name, FINE, "session mode", "each connection has a session of the server to itself")
-    why = (
-        "sessions are shared: what is set in one does not hold from one transaction to the next, and a slot waits while as many "
-        "transactions run as the pool has connections"
-    )
-    return Finding(name, WARNS, "transaction mode", why, fix)
-
-
-def _pid(line: Line) -> int:
-    return int(line.ask("SELECT pg_backend_pid()")[0][0])
-
-
-def _has_transactions(line: Line) -> bool:
-    try:
-        line.ask("BEGIN")
-        line.ask("ROLLBACK")
-    except ProtocolViolation:
-        return False
-    return True
+    name, pooler = "pooler", read_pooler(subject.open_line)
+    value, fix = pooler.value, "name the server itself in `url`, or set `pool_mode = session` for this database"
+    if pooler is Pooler.NONE:
+        return Finding(name, FINE, value, "each connection is one session of the server")
+    if pooler is Pooler.SESSION:
+        return Finding(name, FINE, value, "each connection has a session of the server to itself")
+    if pooler is Pooler.STATEMENT:
+        why = "the pooler lets no transaction through that has more than one statement, so rows and ledger cannot go together"
+        return Finding(name, BREAKS, value, why, fix)
+    if not subject.may_prepare:
+        return Finding(name, FINE, value, "an epoch is one transaction, and nothing is kept in a session beyond it")
+    if subject.way == "auto":
+        why = "a slot would keep a session of the pool from its first row on, so rows wait in the spool: the same guarantee, and slower"
+        return Finding(name, WARNS, value, why, fix)
+    why = "every slot keeps a session of the pool from its first row on, and waits while others have them all"
+    return Finding(name, WARNS, value, why, f"{fix}; or leave `way` out")
 
 
 def _read_only(facts: Facts) -> Finding:

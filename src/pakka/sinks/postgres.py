@@ -22,6 +22,7 @@ from pakka.sinks._postgres_applier import PostgresApplier, check_target, deletes
 from pakka.sinks._postgres_clerk import BEGIN, PostgresClerk
 from pakka.sinks._postgres_column import Place, Target
 from pakka.sinks._postgres_error import told
+from pakka.sinks._postgres_facts import Pooler, read_pooler
 from pakka.sinks._postgres_probes import Subject, postgres_probes
 from pakka.sinks._postgres_writer import PostgresWriter, lines_to
 from pakka.sinks._spool import Encoder
@@ -45,6 +46,10 @@ class PostgresSink(SqlSink):
         return Target.parse(self.table)
 
     def why_spooled(self, slots: int | None) -> tuple[bool, str]:
+        with told("postgres", self.address):
+            if read_pooler(self.connect) is Pooler.TRANSACTION:
+                why = "a pooler in transaction mode stands before the server, and a slot that is prepared keeps a session of its own"
+                return True, why
         with told("postgres", self.address), lines_to(self.address, self.url).lend() as line, line.within():
             ((most,),) = line.ask("SELECT current_setting('max_prepared_transactions')::int")
         of_slots = f", and an epoch has up to {slots} slots" if slots else ""
