@@ -97,8 +97,9 @@ _EVERY_CLIENT = {
 
 Answer = TypeVar("Answer")
 
-_log = logging.getLogger("pakka.kafka")
-# What the library tells goes where logs go, and not past everything to the terminal.
+_log = logging.getLogger("librdkafka")
+# What the library tells goes where logs go, and not past everything to the terminal. It is none of pakka's own loggers: what those
+# say must be seen, also by who has set up no logs.
 _log.addHandler(logging.NullHandler())
 
 

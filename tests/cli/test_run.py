@@ -16,7 +16,9 @@ import pytest
 
 from pakka.errors import FencedError
 from pakka.model.event import Delivered, Started, Stopped
+from pakka.model.id import Binding
 from pakka.observe.endpoint import fetch
+from pakka.sinks.kafka import KafkaSink
 from tests.cli.conftest import PIPELINE
 
 EVENTS = [
@@ -144,6 +146,52 @@ def test_an_error_of_the_run_is_the_error_of_the_command(pakka, refunds, spark):
         "error: pipeline `refunds`: fence 7 lost to fence 8; nothing was changed by fence 7\n\n"
         "hint: another driver is running; stop this one, or see the owner with `pakka status refunds`\n"
     )
+
+
+class Silent:
+    """A look at the last transaction of a Kafka sink that nobody answers."""
+
+    def wait(self, patience_s):
+        return None
+
+
+def leave_unseen(event):
+    """What a Kafka sink does at the end of a run, if its brokers are away."""
+    if isinstance(event, Delivered):
+        applier = KafkaSink("127.0.0.1:1", topic="one").open_applier(Binding("refunds", "out", ""))
+        applier._look = Silent()
+        applier.close()
+
+
+UNSEEN = "sink `refunds.out`: whether the last transaction of `pakka.refunds.out` is visible in all of its partitions was not seen: "
+
+
+def test_what_a_sink_says_beside_its_answers_is_told(pakka, refunds, spark):
+    spark.on_event = leave_unseen
+    result = pakka("run", "refunds.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    told = [line for line in result.stderr.splitlines() if "was not seen" in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"refunds: {UNSEEN}the brokers did not answer; the next run sees to it")
+
+
+def test_programs_get_what_a_sink_says_as_an_event(pakka, refunds, spark):
+    spark.on_event = leave_unseen
+    result = pakka("run", "refunds.yaml", "--json")
+    (event,) = [e for e in map(json.loads, result.stdout.splitlines()) if e["event"] == "noticed"]
+    assert event["message"].startswith(UNSEEN)
+    assert (event["pipeline"], event["about"], event["sink"]) == ("refunds", "unsettled", "out")
+    assert result.stderr == ""
+
+
+def test_what_a_sink_says_to_nobody_goes_to_stderr():
+    """As from Python, where nobody listens and no logs are set up."""
+    code = (
+        "from pakka.sinks.kafka import KafkaSink; from pakka.notice import notice; notice('sink `a.b`', 'mended', 'told now');"
+        "import logging; logging.getLogger('librdkafka').warning('a broker is away')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (result.stdout, result.stderr) == ("", "sink `a.b`: told now\n")
 
 
 def test_metrics_are_served_while_the_run_goes_on_and_no_longer(pakka, refunds, spark):

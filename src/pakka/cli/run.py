@@ -19,6 +19,7 @@ from pakka.cli.option import load, requires, tells
 from pakka.cli.render import Screen
 from pakka.contract.pipeline import Pipeline
 from pakka.model.event import Delivered, Event, Listen, to_json
+from pakka.notice import heard
 from pakka.registry import missing_library
 
 _REDRAW_S = 0.25
@@ -110,7 +111,7 @@ def _run(screen: Screen, pipeline: Pipeline, take: Listen = lambda _: None, metr
             screen.talk(line)
 
     job = Job(pipeline, listen, asked.stop, screen.is_verbose, metrics)
-    with asked.signals(), screen.live() if screen.has_live else nullcontext() as draw:
+    with asked.signals(), heard(pipeline.name, listen), screen.live() if screen.has_live else nullcontext() as draw:
         if draw is None:
             screen.talk(board.line())
         job.start()

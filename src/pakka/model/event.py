@@ -92,13 +92,15 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Something about the source that nobody has to act on at once, and that should not pass in silence."""
+    """Something about the source or a sink that nobody has to act on at once, and that should not pass in silence."""
 
     pipeline: str
     about: str
-    """What was noticed: `partitions`, `topics`, `stalled`."""
+    """What was noticed, of a source: `partitions`, `topics`, `stalled`, `unseen`; of a sink: `expired`, `mended`, `open`, `unsettled`."""
     message: str
     hint: str = ""
+    sink: str = ""
+    """The sink that it is about, if it says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ committed, and what is not never will be.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,6 +31,7 @@ from pakka.errors import FencedError, PakkaError, RefusedError, SinkError, Unava
 from pakka.kafka_error import FENCED, reason_of, told_error, why
 from pakka.kafka_line import DriverError, is_denied
 from pakka.model.id import Binding
+from pakka.notice import notice
 from pakka.points import reach
 from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
 from pakka.sinks._kafka_mender import Look, Mender
@@ -47,8 +47,6 @@ ABORT_S = 10.0
 """For an abort: what it does not do in this time, the next one who asks for the id does."""
 CLOSE_S = 10.0
 """For the answer to the last look, at the end of a run."""
-
-_log = logging.getLogger("pakka.kafka")
 
 
 @dataclass
@@ -174,12 +172,11 @@ class KafkaApplier(Applier):
             except PakkaError as error:
                 trouble = error.message
         if not is_closed:
-            _log.warning(
-                "%s: whether the last transaction of `%s` is visible in all of its partitions was not seen: %s; the next run sees to it, and "
-                "until then readers may wait for it",
+            notice(
                 self.binding,
-                self.id,
-                trouble,
+                "unsettled",
+                f"whether the last transaction of `{self.id}` is visible in all of its partitions was not seen: {trouble}; the next run "
+                "sees to it, and until then readers may wait for it",
             )
 
     def _ready(self, fence: int) -> _Session | None:
@@ -279,11 +276,11 @@ class KafkaApplier(Applier):
                 raise denied(self.binding, self.address, standing) from None
             raise
         if gone:
-            _log.warning(
-                "%s: group `%s` is not told how far the source is in what is not there any more: %s",
+            parts = ", ".join(f"partition {partition} of topic `{topic}`" for topic, partition in sorted(gone))
+            notice(
                 self.binding,
-                standing.group,
-                ", ".join(f"partition {partition} of topic `{topic}`" for topic, partition in sorted(gone)),
+                "gone",
+                f"group `{standing.group}` is not told how far the source is in what is not there any more: {parts}",
             )
 
     def _standing(self, position: str) -> Standing | None:

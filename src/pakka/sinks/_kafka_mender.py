@@ -22,7 +22,6 @@ was begun. What is not known from either the coordinator or the note is told, an
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -32,6 +31,7 @@ from typing import TypeVar
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
+from pakka.notice import notice
 from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_raw import Described, Opened, Registry
@@ -48,8 +48,6 @@ _LAST_EPOCH = 32_766
 """After this one an id has another producer, which cannot end what the one before has left open."""
 
 T = TypeVar("T")
-
-_log = logging.getLogger("pakka.kafka")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +244,10 @@ class Mender:
             self.registry.end_in(handle, left, is_commit=is_commit)
         if certain:
             how = "committed" if is_commit else "aborted"
-            _log.warning(
-                "%s: Kafka had not told %s that a transaction of `%s` was %s; it is told now",
+            notice(
                 self.whose,
-                _named(certain),
-                self.id,
-                how,
+                "mended",
+                f"Kafka had not told {_named(certain)} that a transaction of `{self.id}` was {how}; it is told now",
             )
 
     def _is_commit(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
@@ -295,11 +291,11 @@ class Mender:
     def _warn(self, held: Collection[Place], reason: str) -> None:
         if held and not self._is_warned:
             self._is_warned = True
-            _log.warning(
-                "%s: transactions are open in %s, and it cannot be told whether one is ours, which a broker that was killed has left: %s",
+            notice(
                 self.whose,
-                _named(held),
-                reason,
+                "open",
+                f"transactions are open in {_named(held)}, and it cannot be told whether one is ours, which a broker that was killed has "
+                f"left: {reason}",
             )
 
 

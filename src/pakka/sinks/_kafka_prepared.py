@@ -23,7 +23,6 @@ have the same id; the later one aborts the earlier, which is then replayed, if i
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from pakka.model.epoch import Epoch
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import ALREADY_COMMITTED, COMMITTED, Outcome
 from pakka.model.prepared import Prepared, add_checksums
+from pakka.notice import notice
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 
 ATTEMPTS = 16
-
-_log = logging.getLogger("pakka.kafka")
 
 
 @dataclass
@@ -231,8 +229,8 @@ class PreparedCommitter:
         trouble = reader.verify()
         if trouble is not None:
             return Outcome.refused(f"its transaction has expired or was aborted, and {trouble}")
-        _log.warning(
-            "%s: `%s` has expired before its commit, and is sent again from the spool", self.binding, record.slot
+        notice(
+            self.binding, "expired", f"`{record.slot}` has expired before its commit, and is sent again from the spool"
         )
         entered = _entered(record)
         if not self.control.replay(self.slots.name, entered, reader.batches()):
@@ -331,7 +329,7 @@ class PreparedCommitter:
                     with self._lock:
                         self.sweeper.end(ident, self._topics)
         except (UnavailableError, RefusedError) as error:
-            _log.warning("%s: attempts that lost may still be open, and keep readers waiting: %s", self.binding, error)
+            notice(self.binding, "open", f"attempts that lost may still be open, and keep readers waiting: {error}")
 
     def _drop(self, record: Prepared) -> None:
         """An attempt at a slot of which another one is visible."""

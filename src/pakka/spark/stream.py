@@ -25,9 +25,10 @@ from pakka.coordinator.tell import by_sink
 from pakka.coordinator.watch import spool_of
 from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
-from pakka.model.event import Delivered, Listen, Started
+from pakka.model.event import Delivered, Listen, Noticed, Started
 from pakka.model.latency import Latency
 from pakka.model.prepared import SlotReport
+from pakka.notice import pass_on
 from pakka.points import reach
 from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
 from pakka.spark.lookout import Post
@@ -218,6 +219,9 @@ def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int
             "nothing of it is visible",
             hint="mend the cause and run again: the epoch runs again with the same rows",
         ) from error
+    for answer in answers:
+        for said in answer.get("said", ()):
+            pass_on(Noticed(**said))
     for answer in answers:
         if "error" in answer:
             raise _error_of(answer["error"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 from pakka.contract.sink import Sink, Writer
 from pakka.errors import FencedError, PakkaError, QualityError, RefusedError, UsageError
 from pakka.model.epoch import Count
+from pakka.model.event import Noticed
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared, SlotReport, checksum_of
 from pakka.model.rule import OnFail
+from pakka.notice import heard
 from pakka.points import reach
 from pakka.quality import dead_letter
 from pakka.quality.judge import Judge
@@ -64,11 +66,16 @@ class Task:
     time_column: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hand back one JSON document: the slot's report, or the error that no second attempt would mend."""
+        """Hand back one JSON document: the slot's report, or the error that no second attempt would mend; and what sinks had to say."""
+        said: list[Noticed] = []
+        answer: dict[str, Any] = {}
         try:
-            answer = {"report": self._run(batches).to_json()}
+            with heard(self.pipeline, said.append):
+                answer["report"] = self._run(batches).to_json()
         except (RefusedError, FencedError, UsageError) as error:
-            answer = {"error": {"class": type(error).__name__, "message": error.message, "hint": error.hint}}
+            answer["error"] = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
+        if said:
+            answer["said"] = [asdict(each) for each in said]
         yield pa.record_batch([pa.array([json.dumps(answer)])], names=["answer"])
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> SlotReport:

@@ -1,0 +1,71 @@
+"""What a task hands back, as far as it can be seen without Spark."""
+
+import json
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from pakka.errors import RefusedError
+from pakka.model.epoch import Count
+from pakka.model.event import Noticed
+from pakka.model.id import Binding
+from pakka.model.prepared import SlotReport
+from pakka.notice import heard, notice
+from pakka.spark.stream import run_writers
+from pakka.spark.task import Task
+
+
+class Talking(Task):
+    """Its sink has something to say, and then does what `then` does."""
+
+    then = staticmethod(lambda: SlotReport(0, (), Count()))
+
+    def _run(self, batches):
+        notice(Binding("refunds", "out", ""), "mended", "it is told now")
+        return self.then()
+
+
+class Refused(Talking):
+    @staticmethod
+    def then():
+        raise RefusedError("a row does not fit")
+
+
+class Here:
+    """Stands for Spark: one task, which has run when this is made."""
+
+    def __init__(self, task):
+        rdd = SimpleNamespace(getNumPartitions=lambda: 1)
+        self._jdf = SimpleNamespace(queryExecution=lambda: SimpleNamespace(toRdd=lambda: rdd))
+        self.task = task
+        self.answers = [(answer,) for batch in task(iter(())) for answer in batch.column(0).to_pylist()]
+
+    def collect(self):
+        return self.answers
+
+    for_epoch = lambda self, *_: self.task  # noqa: E731
+    columns = lambda self, _: self  # noqa: E731
+    coalesce = lambda self, _: self  # noqa: E731
+    mapInArrow = lambda self, *_: self  # noqa: E731
+
+
+def task_of(kind):
+    return kind("refunds", "spool", 0, 1, 0, None, (), None)
+
+
+@pytest.mark.parametrize("kind", [Talking, Refused])
+def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind):
+    here, said = Here(task_of(kind)), []
+    with heard("refunds", said.append), suppress(RefusedError):
+        run_writers(here, None, 1, 0, 1, 0)
+    assert said == [Noticed("refunds", "mended", "sink `refunds.out`: it is told now", sink="out")]
+
+
+def test_a_task_that_has_nothing_to_say_says_nothing():
+    class Quiet(Talking):
+        def _run(self, batches):
+            return self.then()
+
+    ((answer,),) = Here(task_of(Quiet)).answers
+    assert "said" not in json.loads(answer)
