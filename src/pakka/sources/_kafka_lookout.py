@@ -90,7 +90,7 @@ class KafkaLookout:
         self._before = self._after
         now = self._now()
         noted = None if is_new else self.note.read()
-        notices: list[Noticed] = []
+        notices: list[Noticed] = [] if is_new or noted is not None else [self._unnoted()]
         if noted is not None:
             self._check_cluster(str(noted["cluster"]))
             known = {n: Topic(n, t["id"], tuple(range(t["partitions"])), 0) for n, t in noted["topics"].items()}
@@ -185,6 +185,17 @@ class KafkaLookout:
             for name in now
             if known and name not in known
         ]
+
+    def _unnoted(self) -> Noticed:
+        """A checkpoint that was copied without its notes, or a driver that died while it wrote them on a remote file system."""
+        return Noticed(
+            self.pipeline,
+            "unnoted",
+            f"source kafka: the checkpoint has offsets, and {self.note.path}, which says of which topics, is not there: one that was deleted "
+            "and made again since cannot be told from the one that was read; the topics are taken as they are now, and noted",
+            hint="if one was made again, stop, and begin anew as docs/reference/kafka-source.md has it; a checkpoint is copied together with "
+            "the directory of its notes",
+        )
 
     def _check_kept(self) -> None:
         """Is the next record of every partition still there?"""

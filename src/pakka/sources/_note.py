@@ -25,7 +25,7 @@ class Note:
         return None if data is None else dict(json.loads(data))
 
     def write(self, data: dict[str, Any]) -> None:
-        """In place of what was there; a driver that is killed leaves the old one or the new one."""
+        """In place of what was there; a driver that is killed leaves the old one or the new one, or on a remote file system none."""
         text = json.dumps(data, sort_keys=True).encode()
         if "://" in self.directory:
             self._write_remote(text)
@@ -33,34 +33,34 @@ class Note:
             self._write_local(text)
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
         return f"{self.directory}/{self.name}"
 
     def _read_local(self) -> bytes | None:
         try:
-            return Path(self._path).read_bytes()
+            return Path(self.path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._refused(error) from error
 
     def _write_local(self, data: bytes) -> None:
-        partial = Path(f"{self._path}.{os.getpid()}")
+        partial = Path(f"{self.path}.{os.getpid()}")
         try:
             partial.parent.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(data)
-            os.replace(partial, self._path)
+            os.replace(partial, self.path)
         except OSError as error:
             raise self._refused(error) from error
 
     def _refused(self, error: OSError) -> RefusedError:
         return RefusedError(
-            f"source: its notes at {self._path} cannot be read or written: {error.strerror}; nothing was started",
+            f"source: its notes at {self.path} cannot be read or written: {error.strerror}; nothing was started",
             hint="let the user that runs pakka read and write beside the checkpoint",
         )
 
     def _read_remote(self) -> bytes | None:
-        files, path = self._remote(self._path)
+        files, path = self._remote(self.path)
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -70,15 +70,15 @@ class Note:
             stream.close()
 
     def _write_remote(self, data: bytes) -> None:
-        files, path = self._remote(self._path)
-        _, partial = self._remote(f"{self._path}.{os.getpid()}")
+        files, path = self._remote(self.path)
+        _, partial = self._remote(f"{self.path}.{os.getpid()}")
         stream = files.create(partial, True)
         try:
             stream.write(data)
         finally:
             stream.close()
-        # Not every file system renames over a file that is there. Nothing is lost if a driver dies between the two: what is noted
-        # is noted again.
+        # Not every file system renames over a file that is there. A driver that dies between the two leaves no note, and the next one
+        # has to say that it cannot compare.
         files.delete(path, False)
         files.rename(partial, path)
 

@@ -94,6 +94,21 @@ def test_a_topic_made_again_is_refused_at_the_start_and_before_a_decision(open_,
     assert list(open_().begin(None, is_new=True)) == []
 
 
+def test_that_nothing_is_noted_of_the_topics_of_a_checkpoint_is_told_once(open_, cluster, tmp_path):
+    """Also if a topic was made again: then nobody can know."""
+    open_().begin(None, is_new=True)
+    (tmp_path / "cp.source" / "kafka.json").unlink()
+    cluster.parts["t"] = ("id-2", 2)
+    (notice,) = open_().begin(REACHED, is_new=False)
+    assert (notice.pipeline, notice.about) == ("refunds", "unnoted")
+    assert f"{tmp_path}/cp.source/kafka.json, which says of which topics, is not there" in notice.message
+    assert "cannot be told from the one that was read" in notice.message
+    assert list(open_().begin(REACHED, is_new=False)) == []
+    (tmp_path / "cp.source" / "kafka.json").unlink()
+    # Planned, and nothing acknowledged: the same offsets are read again, of whatever is there.
+    assert [notice.about for notice in open_().begin(None, is_new=False)] == ["unnoted"]
+
+
 def test_a_topic_that_is_gone_is_refused_with_where_the_others_go_on(open_, cluster):
     cluster.parts["u"] = ("id-u", 1)
     both = Wanted(("t", "u"))
