@@ -13,6 +13,7 @@ from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
 RIGHTS = f"{_RIGHTS} --operation WRITE --operation DESCRIBE_CONFIGS --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
 MAKE_TOPIC = "make the topic first, or set `create: true`"
+READ_RIGHTS = f"{_RIGHTS} --operation READ --topic NAME`"
 _HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"{_RIGHTS} --operation WRITE --operation DESCRIBE --transactional-id ID`",
@@ -118,6 +119,9 @@ def told_error(
     message = f"{subject}: {reason_of(raised, address, grievance)}; {known}"
     if code in _PASSING:
         return UnavailableError(message, hint=_PASSING[code])
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED and not issubclass(refusal, SinkError):
+        # Who is no sink only reads.
+        return refusal(message, hint=READ_RIGHTS)
     if code in _HINTS:
         return refusal(message, hint=_HINTS[code])
     if error.retriable() or code in PASSING or code in _WAITED or code == KafkaError._RESOLVE:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pakka.errors import PakkaError, RefusedError, RegressError
-from pakka.kafka_error import told
+from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address, Cluster, Topic
 from pakka.model.event import Noticed
 from pakka.sources._note import Note
@@ -24,6 +24,7 @@ from pakka.sources._note import Note
 STALLED_AFTER_S = 30.0
 """A transaction that holds back a partition for longer than this is told of."""
 WHOSE = "source kafka"
+_DENIED = re.compile(r"TopicAuthorizationException: (.*)")
 _LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
 
 Offsets = dict[str, dict[int, int]]
@@ -128,6 +129,11 @@ class KafkaLookout:
         return found
 
     def explain(self, error: BaseException) -> PakkaError | None:
+        if denied := _DENIED.search(str(error)):
+            return RefusedError(
+                f"{self._who}: Spark is not let in: {denied[1].strip()}; nothing of that epoch is visible",
+                hint=READ_RIGHTS,
+            )
         if not _LOSS.search(str(error)):
             return None
         try:

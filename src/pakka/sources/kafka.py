@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pakka.contract.lag import Lag
 from pakka.contract.source import Jars
 from pakka.errors import ConfigError, RefusedError
-from pakka.kafka_error import told
+from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address, Cluster, Topic
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
@@ -171,7 +171,8 @@ class KafkaSource:
     def _found(self) -> dict[str, Topic]:
         """The topics as they are now. Spark would wait for a broker that is not there, and say little of a topic that is not."""
         cluster = Cluster(self.address, WHOSE)
-        with told(WHOSE, self.address, cluster.grievance, "nothing was started", RefusedError):
+        names = ", ".join(f"topic `{name}`" for name in self._names)
+        with told(WHOSE, self.address, cluster.grievance, "nothing was started", RefusedError, names):
             found = self._wanted.of(cluster)
         missing = [name for name, topic in found.items() if topic is None]
         if missing:
@@ -179,7 +180,14 @@ class KafkaSource:
                 f"{WHOSE}: {self.address}: there is no topic `{missing[0]}`; nothing was started",
                 hint="make it first, or see whether the name is right and may be described by the user of `settings`",
             )
-        return {name: topic for name, topic in found.items() if topic is not None}
+        topics = {name: topic for name, topic in found.items() if topic is not None}
+        unread = [name for name, topic in topics.items() if topic.operations and "READ" not in topic.operations]
+        if unread:
+            raise RefusedError(
+                f"{WHOSE}: {self.address}: the user of `settings` may see topic `{unread[0]}`, and not read it; nothing was started",
+                hint=READ_RIGHTS,
+            )
+        return topics
 
     def _start(self, topics: Mapping[str, Topic]) -> dict[str, str]:
         if isinstance(self.start, str):

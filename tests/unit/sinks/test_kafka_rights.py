@@ -1,4 +1,4 @@
-"""The Kafka sink on a broker that asks who comes: the rights that its page names are enough, and what is missing is told by name."""
+"""Kafka's sink and source on a broker that asks who comes: the rights that their pages name are enough, and what is missing is told by name."""
 
 import json
 from contextlib import closing
@@ -16,11 +16,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pakka.errors import PakkaError, SchemaError, SinkError
+from pakka.errors import PakkaError, RefusedError, SchemaError, SinkError
 from pakka.kafka_line import Cluster
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
+from pakka.sources.kafka import KafkaSource
 from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
 from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
@@ -37,6 +38,7 @@ SETTINGS = {
     # Who comes by the inner door has no name, and may do everything.
     "super.users": "User:ANONYMOUS",
 }
+DOOR = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
 TOPIC, PREFIXED, LITERAL = ResourceType.TOPIC, ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 ENOUGH = {
@@ -99,10 +101,14 @@ def sink(guarded, topics):
 
 
 def _sink(servers, topics, password, **options):
-    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
-    settings["sasl.password"] = password
+    settings = {**DOOR, "sasl.password": password}
     named = {"topic": topics.name("refunds"), **options}
     return KafkaSink(servers, ledger=f"{topics.prefix}pakka", settings=settings, **named)
+
+
+@pytest.fixture
+def source(guarded, topics):
+    return KafkaSource(guarded[1], topics.create("refunds"), format="raw", settings={**DOOR, "sasl.password": PASSWORD})
 
 
 def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_path):
@@ -228,6 +234,21 @@ def test_who_may_not_ask_what_a_topic_takes_can_say_it_and_batches_keep_to_it(gu
     with pytest.raises(SchemaError, match="takes 3000"):
         driver.prepare(1, pa.record_batch({"id": ["x" * 3000]}))
     assert len(values(guarded[0], topic, 2000)) == 2000
+
+
+def test_a_source_needs_to_read_its_topic_and_no_more(source, allow):
+    allow({("target", TOPIC, AclOperation.READ)})
+    assert list(source._found()) == [source.topics]
+
+
+@pytest.mark.parametrize("right", [AclOperation.DESCRIBE, AclOperation.WRITE, None])
+def test_a_source_that_may_not_read_its_topic_is_refused_before_spark_is_asked(right, source, allow):
+    if right is not None:
+        allow({("target", TOPIC, right)})
+    with pytest.raises(RefusedError, match=f"`?{source.topics}`?.*nothing was started") as refused:
+        source.read(None, "notes", is_strict=False)
+    assert not isinstance(refused.value, SinkError)
+    assert refused.value.hint.endswith("--operation READ --topic NAME`")
 
 
 def test_a_wrong_password_is_told_as_such(guarded, topics, tmp_path, monkeypatch):

@@ -149,6 +149,19 @@ def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     assert "are gone which it was to read" in lookout.explain(lost).message
 
 
+def test_a_right_that_is_taken_away_is_told_in_our_words(open_):
+    lookout = open_()
+    lookout.begin(None, is_new=True)
+    denied = RuntimeError(
+        "x\norg.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]\n\tat y"
+    )
+    told = lookout.explain(denied)
+    assert told.message == (
+        "pipeline `refunds`: source kafka: kafka://h:1: Spark is not let in: Not authorized to access topics: [t]; nothing of that epoch is visible"
+    )
+    assert "--operation READ" in told.hint
+
+
 def test_more_partitions_and_more_topics_are_told_once(open_, cluster):
     every = Wanted(pattern="t.*")
     open_(every).begin(None, is_new=True)
