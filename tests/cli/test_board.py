@@ -7,6 +7,7 @@ import pytest
 from pakka.cli.board import Board
 from pakka.model.event import Aborted, Committed, Delivered, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency
+from pakka.observe.figures import Glance
 
 
 class Clock:
@@ -114,6 +115,22 @@ def test_a_part_that_is_asked_again_is_told_and_shown_until_it_has_answered(boar
     assert board.line().endswith("  lag 0 s  asking the state store again")
     board.take(delivered(1))
     assert board.line().endswith("  lag 0 s")
+
+
+def test_the_line_shows_what_somebody_should_look_at_and_nothing_that_is_zero(clock):
+    seen = Glance(held=1008, open_s=300.0)
+    board = Board("refunds", clock, glance=lambda: seen)
+    board.take(started())
+    assert board.line() == "refunds  waiting for the first epoch  held back 1,008 for 5 min"
+    board.take(delivered(0))
+    assert board.line().endswith("  lag 0 s  held back 1,008 for 5 min")
+    seen = Glance(in_doubt=3, in_doubt_s=190.0, aborted=4, expired=1)
+    board.take(Retried("refunds", 1, "audit", False, "the server is down", 0.4))
+    assert board.line().endswith("  lag 0 s  in doubt 3 for 3 min  aborted 4  expired 1  asking audit again")
+
+
+def test_a_transaction_that_was_given_up_is_left_to_what_follows(board):
+    assert board.take(Noticed("refunds", "aborted", "given up", sink="audit")) is None
 
 
 def test_an_aborted_epoch_is_left_to_the_error_that_ends_the_run(board):

@@ -369,6 +369,27 @@ def test_a_terminal_sees_a_line_that_is_drawn_over(child):
     assert b"\x1b[2K" in seen
 
 
+def test_a_terminal_sees_what_is_in_doubt(refunds):
+    """No metrics are served, and all the same somebody looks."""
+    looks = (
+        "from pakka.observe.sampler import Sampler\n"
+        "Sampler.look = lambda self: self.figures.see_doubts({{'refunds': (3, 190.0)}}, [])\n"
+    )
+    ours, theirs = pty.openpty()
+    code = (looks + CHILD).format(hangs="True")
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=theirs, env=env)
+    os.close(theirs)
+    try:
+        seen = b""
+        while b"waiting for the first epoch  in doubt 3 for 3 min" not in seen:
+            seen += os.read(ours, 4096)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
 def test_the_screen_keeps_its_voice_while_spark_turns_stderr_over_to_a_log(refunds, current_directory):
     code = CHILD.format(hangs="False").replace(
         'listen(Started("refunds", 1, -1, 0, 0))',

@@ -12,12 +12,12 @@ from pakka.cli.render import duration
 from pakka.contract.lag import Lag
 from pakka.contract.state import Decision, Owner
 from pakka.model.epoch import Count, Epoch, Origin
-from pakka.model.event import Delivered, Retried, Started
+from pakka.model.event import Aborted, Committed, Delivered, Noticed, Retried, Started
 from pakka.model.id import Slot
 from pakka.model.latency import Latency
 from pakka.model.prepared import Prepared
 from pakka.observe.endpoint import serve
-from pakka.observe.figures import SOURCE, Figures
+from pakka.observe.figures import SOURCE, Figures, sink_part
 from pakka.state import open_store
 
 STATE = "sqlite:///.pakka/state.db"
@@ -215,20 +215,27 @@ def delivered(epoch: int) -> Delivered:
 
 def test_a_driver_that_serves_metrics_is_asked_how_it_stands(pakka, driver):
     driver.take(Retried("refunds", 3, "refunds", True, "line cut", 0.1))
+    driver.take(Noticed("refunds", "expired", "sent again", sink="refunds"))
+    driver.take(Noticed("refunds", "aborted", "given up", sink="refunds"))
     driver.take(delivered(3))
     driver.see_doubts({"refunds": (2, 190.0), "dead_letters": (0, 0.0)}, [])
     driver.see_lags({SOURCE: [Lag("settlements", 0, 120, 8, 300.0), Lag("settlements", 1, 3, 0, 0.0)]}, [])
     lines = pakka("status", "refunds").stdout.splitlines()
-    assert lines[8:15] == [
+    assert lines[8:17] == [
         "driver                    running",
         "speed                     1,000 rows/s over the epochs below",
         "commit                    p50 40 ms, p99 40 ms",
         "record to commit          p50 2.5 s, p99 2.5 s",
+        "aborts                    refunds 1, 0.316 a minute",
+        "expired                   refunds 1 slot, sent again",
         "asked again               refunds 1, 1 without an answer",
         "prepared in refunds       2 records, the oldest for 3 min",
         "behind                    123 records",
     ]
-    assert lines[15] == "held back                 8 records by open transactions, the oldest for 5 min"
+    assert (
+        lines[17]
+        == "held back                 8 records by open transactions: 8 in partition 0 of settlements for 5 min"
+    )
 
 
 def test_what_has_not_happened_is_not_told(pakka, driver):
@@ -239,17 +246,28 @@ def test_what_has_not_happened_is_not_told(pakka, driver):
 
 def test_programs_get_the_live_figures(pakka, driver):
     driver.take(delivered(3))
+    for epoch in range(4):
+        driver.take(Committed("refunds", epoch, "refunds", 950, 1, False, 0.04))
+    driver.take(Aborted("refunds", 4, "a task failed", {"dead_letters": 2}))
+    lags = {SOURCE: [Lag("settlements", 0, 120, 8, 300.0)], sink_part("refunds"): [Lag("out", 12, None, 0, 0.0)]}
+    driver.see_lags(lags, [])
     live = json.loads(pakka("status", "refunds", "--json").stdout)["live"]
+    source = {"part": "source", "sink": "", "topic": "settlements", "partition": 0, "records": 8, "open_s": 300.0}
+    sink = {"part": "sink", "sink": "refunds", "topic": "out", "partition": 12, "records": 0, "open_s": 0.0}
     assert live == {
         "state": "running",
         "commit_s": {"0.5": 0.04, "0.99": 0.04},
         "latency_s": {"0.5": 2.5, "0.99": 2.5},
+        "commits": {"refunds": {"count": 4, "per_s": 0.021053}, "dead_letters": {"count": 0, "per_s": 0.0}},
+        "aborts": {"refunds": {"count": 0, "per_s": 0.0}, "dead_letters": {"count": 2, "per_s": 0.010526}},
+        "expired": {"refunds": 0, "dead_letters": 0},
         "retries": {"refunds": 0, "dead_letters": 0},
         "unknown_outcomes": {"refunds": 0, "dead_letters": 0},
         "in_doubt": {},
-        "lag_records": None,
-        "lso_lag_records": None,
-        "oldest_open_transaction_s": None,
+        "lag_records": 120,
+        "lso_lag_records": 8,
+        "lso_lag": [sink, source],
+        "oldest_open_transaction_s": 300.0,
     }
 
 

@@ -62,7 +62,9 @@ def test_a_transaction_that_expires_after_the_decision_is_sent_again_from_its_co
         trial.harness.await_expiry(records)
         driver.must_commit(0, records, "the commit of what has expired", Kind.COMMITTED)
         trial.expect(*batches, when="after the commit of what has expired")
-        assert [r.getMessage() for r in caplog.records if "has expired" in r.getMessage()]
+        # One a slot, and counted by sink.
+        told = [(r.about, r.sink) for r in caplog.records if "has expired" in r.getMessage()]
+        assert told == [("expired", "out")] * len(records)
         driver.must_commit(0, records, "a second commit", Kind.ALREADY_COMMITTED)
         trial.expect_no_litter("after the commit of what has expired")
         trial.expect(*batches, *driver.deliver(1), when="after the next epoch")

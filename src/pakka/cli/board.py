@@ -7,10 +7,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pakka.cli.render import some
+from pakka.cli.render import duration, some
 from pakka.contract.pipeline import DEAD_LETTERS
 from pakka.model.event import Aborted, Committed, Delivered, Event, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency, quantiles
+from pakka.observe.figures import Glance
 
 _EPOCHS_FOR_SPEED = 20
 _COMMITS_FOR_P99 = 1000
@@ -32,6 +33,8 @@ class Board:
     dropped: int = 0
     is_started: bool = False
     is_stopping: bool = False
+    glance: Callable[[], Glance] = Glance
+    """What is to be seen at the moment that no event has told."""
     _speeds: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_SPEED))
     _commits: deque[float] = field(default_factory=lambda: deque(maxlen=_COMMITS_FOR_P99))
     _latencies: deque[Latency] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_LATENCY))
@@ -55,6 +58,8 @@ class Board:
         if isinstance(event, Aborted):
             return None  # it ends the run, and the error says why
         if isinstance(event, Noticed):
+            if event.about == "aborted":
+                return None  # what is asked again, or ends the run, says why
             return f"{self.pipeline}: {event.message}{f' ({event.hint})' if event.hint else ''}"
         self._deliver(event)
         now = self.clock()
@@ -84,7 +89,10 @@ class Board:
         if not self.is_started:
             return f"{self.pipeline}  starting Spark"
         if self._delivered_at is None:
-            return f"{self.pipeline}  waiting for the first epoch{self._stopping()}"
+            return (
+                "  ".join([self.pipeline, "waiting for the first epoch", *_unless_zero(self.glance())])
+                + self._stopping()
+            )
         parts = [
             self.pipeline,
             f"epoch {self.epoch}",
@@ -96,6 +104,7 @@ class Board:
             f"commit p99 {self._commit_p99_s() * 1000:,.0f} ms",
             *self._latency(),
             f"lag {self.clock() - self._delivered_at:,.0f} s",
+            *_unless_zero(self.glance()),
             *(f"asking {subject} again" for subject in sorted(self._asked_again)),
         ]
         return "  ".join(parts) + self._stopping()
@@ -150,3 +159,12 @@ class Board:
     def _commit_p99_s(self) -> float:
         ordered = sorted(self._commits)
         return ordered[max(0, math.ceil(len(ordered) * 0.99) - 1)] if ordered else 0.0
+
+
+def _unless_zero(seen: Glance) -> list[str]:
+    return [
+        *([f"held back {seen.held:,} for {duration(seen.open_s)}"] if seen.held else []),
+        *([f"in doubt {seen.in_doubt:,} for {duration(seen.in_doubt_s)}"] if seen.in_doubt else []),
+        *([f"aborted {seen.aborted:,}"] if seen.aborted else []),
+        *([f"expired {seen.expired:,}"] if seen.expired else []),
+    ]

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from pakka.cli.render import Screen
 from pakka.contract.pipeline import Pipeline
 from pakka.model.event import Delivered, Event, Listen, to_json
 from pakka.notice import heard
+from pakka.observe.figures import Figures
 from pakka.registry import missing_library
 
 _REDRAW_S = 0.25
@@ -64,44 +65,54 @@ def command(
     for setting in settings:
         if setting.is_breaking:
             screen.talk(f"warning: {setting.part.name}: {setting.part.because} ({setting.part.mend})")
-    with screen.steady():
-        if metrics_port is None:
-            _run(screen, pipeline)
-        else:
-            with serving(screen, pipeline, metrics_address, metrics_port) as (take, url):
-                _run(screen, pipeline, take, url)
+    figures = Figures(pipeline.name, pipeline.outputs, time.time)
+    with screen.steady(), ExitStack() as stack:
+        url = ""
+        if metrics_port is not None:
+            url = stack.enter_context(_serving(screen, figures, metrics_address, metrics_port))
+        if url or screen.has_live:
+            # Elsewhere nobody would see it, and to look takes connections of its own.
+            stack.enter_context(_looking(pipeline, figures))
+        _run(screen, pipeline, figures, url)
 
 
 @contextmanager
-def serving(screen: Screen, pipeline: Pipeline, address: str, port: int) -> Iterator[tuple[Listen, str]]:
-    """Serve the metrics of a run while the block runs. Gives who listens to its events, and where they are served."""
+def _serving(screen: Screen, figures: Figures, address: str, port: int) -> Iterator[str]:
+    """Serve the metrics of a run while the block runs. Gives where."""
     try:
         from pakka.observe.endpoint import serve
-        from pakka.observe.figures import Figures
-        from pakka.observe.sampler import Sampler
     except ModuleNotFoundError as error:
         raise missing_library("--metrics-port", error) from error
-    figures = Figures(pipeline.name, pipeline.outputs, time.time)
     with serve(figures, address, port) as url:
         if screen.is_json:
-            screen.say_json({"event": "serving", "pipeline": pipeline.name, "metrics": url}, is_line=True)
-        screen.talk(f"{pipeline.name}: metrics at {url}")
-        sampler = Sampler(pipeline, figures)
-        sampler.start()
+            screen.say_json({"event": "serving", "pipeline": figures.pipeline, "metrics": url}, is_line=True)
+        screen.talk(f"{figures.pipeline}: metrics at {url}")
         try:
-            yield figures.take, url
+            yield url
         finally:
             figures.end()
-            sampler.stop()
 
 
-def _run(screen: Screen, pipeline: Pipeline, take: Listen = lambda _: None, metrics: str = "") -> None:
-    board = Board(pipeline.name, time.monotonic)
+@contextmanager
+def _looking(pipeline: Pipeline, figures: Figures) -> Iterator[None]:
+    """Look while the block runs at what no event tells."""
+    from pakka.observe.sampler import Sampler
+
+    sampler = Sampler(pipeline, figures)
+    sampler.start()
+    try:
+        yield
+    finally:
+        sampler.stop()
+
+
+def _run(screen: Screen, pipeline: Pipeline, figures: Figures, metrics: str) -> None:
+    board = Board(pipeline.name, time.monotonic, glance=figures.glance)
     asked = Asked()
     lock = threading.Lock()
 
     def listen(event: Event) -> None:
-        take(event)
+        figures.take(event)
         # Sinks commit side by side, and so do their events come.
         with lock:
             line = board.take(event)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -35,7 +36,7 @@ def command(screen: Screen, pipeline: str | None, state: str | None, file: str |
     list` does that.
 
     A driver that serves metrics (`pakka run --metrics-port`) is asked for PIPELINE's figures of this moment, if it can be reached from
-    here: commit time, record to commit, retries, what is in doubt by sink, how far behind the source is.
+    here: commit time, record to commit, commits and aborts, retries, what is in doubt by sink, how far behind the source is.
     """
     if state is not None and file is not None:
         raise UsageError("--state and --file both name a state store", hint="use one of them")
@@ -184,6 +185,15 @@ def _live_facts(live: dict[str, Any], rows_per_s: float | None) -> dict[str, str
     if live["latency_s"]:
         took = ", ".join(f"p{float(q) * 100:.0f} {s:,.1f} s" for q, s in live["latency_s"].items())
         facts["record to commit"] = took
+    for fact in ("commits", "aborts"):
+        counted = {sink: each for sink, each in live[fact].items() if each["count"]}
+        if counted:
+            facts[fact] = "; ".join(
+                f"{sink} {each['count']:,}, {each['per_s'] * 60:,.3g} a minute" for sink, each in counted.items()
+            )
+    expired = {sink: n for sink, n in live["expired"].items() if n}
+    if expired:
+        facts["expired"] = ", ".join(f"{sink} {some(n, 'slot')}" for sink, n in expired.items()) + ", sent again"
     asked = {sink: n for sink, n in live["retries"].items() if n}
     if asked:
         told = ((sink, n, live["unknown_outcomes"].get(sink, 0)) for sink, n in asked.items())
@@ -194,9 +204,14 @@ def _live_facts(live: dict[str, Any], rows_per_s: float | None) -> dict[str, str
     if live["lag_records"] is not None:
         facts["behind"] = some(live["lag_records"], "record")
     if live["lso_lag_records"]:
-        since = duration(live["oldest_open_transaction_s"])
-        facts["held back"] = f"{some(live['lso_lag_records'], 'record')} by open transactions, the oldest for {since}"
+        places = ", ".join(map(_place, filter(itemgetter("records"), live["lso_lag"])))
+        facts["held back"] = f"{some(live['lso_lag_records'], 'record')} by open transactions: {places}"
     return facts
+
+
+def _place(lag: dict[str, Any]) -> str:
+    where = f"partition {lag['partition']} of {lag['topic']}"
+    return f"{lag['records']:,} in {where} for {duration(lag['open_s'])}"
 
 
 def _number(value: int) -> str:

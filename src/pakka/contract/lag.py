@@ -1,6 +1,6 @@
 """What a source or a sink adds so that a pipeline can be watched from outside: how old its records are, and how far behind.
 
-Both powers are optional. Of a source or sink without them the metrics have nothing, and say nothing.
+All of these powers are optional. Of a source or sink without them the metrics have nothing, and say nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from pakka.model.id import Binding
 
 
 @runtime_checkable
@@ -35,7 +37,7 @@ class Lag:
 
 @runtime_checkable
 class Lagging(Protocol):
-    """The power to say how far behind it is. For sources and for sinks."""
+    """The power to say how far behind it is. For sources."""
 
     def lags(self, position: str) -> Sequence[Lag]:
         """Every part, now. `position` is where the newest decided epoch ended, as the source itself has told it; it may be
@@ -43,3 +45,11 @@ class Lagging(Protocol):
 
         It only reads, and is asked now and then by a thread of its own while a run is at work.
         """
+
+
+@runtime_checkable
+class LaggingSink(Protocol):
+    """The power to say what readers of its topics wait for. For sinks."""
+
+    def lags(self, binding: Binding) -> Sequence[Lag]:
+        """Every part that this sink has written to, now. It only reads, as that of a source does."""

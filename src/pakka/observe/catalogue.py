@@ -159,6 +159,18 @@ UNDONE = _counter(
     "Prepared records that were aborted: of aborted epochs, of failed attempts, by recovery.",
     "rate(pakka_records_aborted_total[30m]) > 0",
 )
+REPLAYS_ABORTED = _counter(
+    "pakka_replays_aborted_total",
+    _SINK,
+    "Transactions of a commit that a sink has given up before their end; they are sent again.",
+    "increase(pakka_replays_aborted_total[10m]) > 3",
+)
+EXPIRED = _counter(
+    "pakka_slots_expired_total",
+    _SINK,
+    "Decided slots whose transaction had expired, and which were sent again from the spool.",
+    "increase(pakka_slots_expired_total[1h]) > 0",
+)
 RETRIES = _counter(
     "pakka_commit_retries_total",
     _SINK,

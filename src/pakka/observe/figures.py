@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pakka.contract.lag import Lag
-from pakka.model.event import Aborted, Committed, Delivered, Event, Retried, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Event, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency, quantiles
 from pakka.observe import catalogue as c
 from pakka.observe.catalogue import Kind, Metric, State
@@ -26,6 +26,8 @@ QUANTILES = (0.5, 0.99)
 Labels = tuple[str, ...]
 Part = tuple[str, str]
 """The labels `part` and `sink` of what was looked at."""
+_COUNTED = {"aborted": c.REPLAYS_ABORTED, "expired": c.EXPIRED}
+"""What is counted of what sinks notice."""
 SOURCE: Part = ("source", "")
 STATE: Part = ("state", "")
 
@@ -50,6 +52,21 @@ class Reading:
     metric: Metric
     values: Mapping[Labels, float]
     spreads: Mapping[Labels, Spread]
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What somebody who looks at a run should see, unless it is 0."""
+
+    held: int = 0
+    """Records that open transactions keep from readers, of the source's topics and of the sinks'."""
+    open_s: float = 0.0
+    """Since when the oldest of those is open."""
+    in_doubt: int = 0
+    in_doubt_s: float = 0.0
+    aborted: int = 0
+    """Prepared records that were aborted, and transactions of a commit that were given up."""
+    expired: int = 0
 
 
 class Figures:
@@ -92,6 +109,8 @@ class Figures:
             elif isinstance(event, Aborted):
                 self._add(c.ABORTED)
                 self._add_each(c.UNDONE, event.undone)
+            elif isinstance(event, Noticed) and event.about in _COUNTED:
+                self._add(_COUNTED[event.about], labels=(event.sink,))
             elif isinstance(event, Stopped):
                 self._state(State.STOPPED)
 
@@ -115,6 +134,19 @@ class Figures:
             self._values[c.HELD] = {at: float(lag.held) for at, lag in told.items() if lag.held is not None}
             self._values[c.OPEN_S] = {at: lag.open_s for at, lag in told.items() if lag.open_s is not None}
             self._fail(failed)
+
+    def glance(self) -> Glance:
+        """The few figures of the live line, at this moment."""
+        with self._lock:
+            values = {metric: list(by_labels.values()) for metric, by_labels in self._values.items()}
+        return Glance(
+            held=int(sum(values[c.HELD])),
+            open_s=max(values[c.OPEN_S], default=0.0),
+            in_doubt=int(sum(values[c.IN_DOUBT])),
+            in_doubt_s=max(values[c.IN_DOUBT_S], default=0.0),
+            aborted=int(sum(values[c.UNDONE]) + sum(values[c.REPLAYS_ABORTED])),
+            expired=int(sum(values[c.EXPIRED])),
+        )
 
     def read(self) -> list[Reading]:
         """All figures at this moment. Labels come without the pipeline, which is the same for all of them."""

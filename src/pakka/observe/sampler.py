@@ -10,14 +10,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
-from pakka.contract.lag import Lag, Lagging
+from pakka.contract.lag import Lag, Lagging, LaggingSink
 from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, PipelineState
 from pakka.coordinator.doubt import Desk, Survey
 from pakka.errors import PakkaError
+from pakka.model.id import Binding
 from pakka.observe.figures import SOURCE, STATE, Figures, Part, sink_part
 from pakka.state import open_store
 
@@ -66,17 +68,19 @@ class Sampler(threading.Thread):
         return survey.state
 
     def _look_at_lags(self, position: str) -> None:
-        named: Iterable[tuple[Part, object]] = [
-            (SOURCE, self.pipeline.source),
-            *((sink_part(name), output.sink) for name, output in self.pipeline.outputs.items()),
-        ]
+        source, name, spool = self.pipeline.source, self.pipeline.name, self.pipeline.spool_path
+        asks: dict[Part, Callable[[], Sequence[Lag]]] = {
+            sink_part(sink): partial(output.sink.lags, Binding(name, sink, spool))
+            for sink, output in self.pipeline.outputs.items()
+            if isinstance(output.sink, LaggingSink)
+        }
+        if isinstance(source, Lagging):
+            asks[SOURCE] = partial(source.lags, position)
         lags: dict[Part, Sequence[Lag]] = {}
         failed: list[Part] = []
-        for part, subject in named:
-            if not isinstance(subject, Lagging):
-                continue
+        for part, ask in asks.items():
             try:
-                lags[part] = subject.lags(position)
+                lags[part] = ask()
             except Exception:  # whatever a driver library raises: a figure less, and it is counted
                 failed.append(part)
         self.figures.see_lags(lags, failed)

@@ -33,7 +33,7 @@ from pakka.kafka_line import DriverError, is_denied
 from pakka.model.id import Binding
 from pakka.notice import notice
 from pakka.points import reach
-from pakka.sinks._kafka_ledger import PARTITION, LedgerTopic, Page
+from pakka.sinks._kafka_ledger import PARTITION, Page
 from pakka.sinks._kafka_mender import Look, Mender
 from pakka.sinks._kafka_position import Standing, check_rights, denied
 from pakka.sinks._kafka_post import Post
@@ -70,7 +70,7 @@ class KafkaApplier(Applier):
         self.binding = binding
         self.address = sink.address
         self.id = sink.transactional_id(binding)
-        self.book = LedgerTopic(binding, self.address, sink.ledger_topic(binding), f"{binding.pipeline}.{binding.sink}")
+        self.book = sink.open_book(binding)
         self._session: _Session | None = None
         self._fence: int | None = None
         """The fence in whose name this applier has asked for the id; None: it has only looked so far."""
@@ -319,6 +319,7 @@ class KafkaApplier(Applier):
         The id goes too: of a batch that had no answer it is not known whether its broker has counted it.
         """
         self._drop()
+        notice(self.binding, "aborted", f"a transaction of `{self.id}` is given up, and nothing of it becomes visible")
         with suppress(UnavailableError, UnknownOutcomeError, RefusedError):
             self.post.end(session.seat.handle, is_commit=False, patience_s=ABORT_S)
 

@@ -7,6 +7,7 @@ say otherwise, and what had been decided would be lost with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -144,17 +145,23 @@ class KafkaSink(SpooledSink):
     def target(self) -> str:
         return f"{self.address}/{self.topic}" if self.topic else f"{self.address}, topics in column {self.topic_column}"
 
-    def lags(self, position: str) -> Sequence[Lag]:
-        """What readers of the topic wait for. Topics that rows name are not known here."""
-        cluster = Cluster(self.address)
-        with told("kafka", self.address, cluster.grievance):
-            return cluster.lags([self.topic] if self.topic else [])
+    def lags(self, binding: Binding) -> Sequence[Lag]:
+        """What readers of its topics wait for. Those that rows have named stand in the ledger."""
+        with closing(self.open_book(binding)) as book:
+            cluster = book.cluster
+            topics = [self.topic] if self.topic else book.read().topics
+            with told(binding, self.address, cluster.grievance):
+                return cluster.lags(topics)
 
     def transactional_id(self, binding: Binding) -> str:
         return f"{self.ledger}.{binding.pipeline}.{binding.sink}"
 
     def ledger_topic(self, binding: Binding) -> str:
         return f"{self.ledger}.ledger.{binding.pipeline}.{binding.sink}"
+
+    def open_book(self, binding: Binding) -> LedgerTopic:
+        key = f"{binding.pipeline}.{binding.sink}"
+        return LedgerTopic(binding, self.address, self.ledger_topic(binding), key)
 
     def open_packer(self, binding: Binding, schema: pa.Schema) -> Packer:
         """What becomes of rows on the executors."""

@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import Producer
 
+from pakka.model.id import Binding
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
 from tests.faults.kafka.outputs import EXPIRED
@@ -86,7 +87,7 @@ def test_a_transaction_of_somebody_else_keeps_readers_back_and_nothing_is_lost(m
     # All is done, and none of it can be read: whoever looks for the reason finds it.
     assert site.judge.read("refunds") == []
     assert site.judge.in_doubt() == []
-    lags = site.outlet.sink("refunds").lags("")
+    lags = site.outlet.sink("refunds").lags(Binding("refunds", "refunds", ""))
     assert len(lags) == 3
     assert sum(lag.held for lag in lags) >= len(site.judge.wanted("refunds"))
     hanging.abort_transaction(30)

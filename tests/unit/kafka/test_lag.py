@@ -4,10 +4,11 @@ import json
 import time
 import uuid
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from pakka.contract.lag import Lag, Lagging, Timed
+from pakka.contract.lag import Lag, Lagging, LaggingSink, Timed
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
 from pakka.kafka_line import Address, Cluster
@@ -17,6 +18,7 @@ from pakka.observe.sampler import Sampler
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources import kafka
 from pakka.sources.kafka import KafkaSource
+from tests.unit.sinks.kafka_kit import Driver
 
 ANSWERS_S = 30
 
@@ -87,6 +89,17 @@ class TestOnABroker:
         cluster = Cluster(Address.parse("kafka", kafka_topics.bootstrap))
         assert cluster.lags([kafka_topics.name("nothing")]) == []
 
+    def test_topics_that_rows_have_named_are_those_of_the_ledger(self, kafka_topics, topic, tmp_path):
+        sink = KafkaSink(kafka_topics.bootstrap, topic_column="to", ledger=f"{kafka_topics.prefix}pakka")
+        driver = Driver(sink, tmp_path)
+        assert sink.lags(driver.binding) == [], "nothing was written yet"
+        driver.deliver(0, pa.record_batch({"id": [1], "to": [topic]}))
+        producer = opened(kafka_topics.bootstrap, topic, records=3)
+        # Two partitions, and where the one record is decides by how many the marker of its end comes on top.
+        assert [(lag.topic, lag.partition) for lag in sink.lags(driver.binding)] == [(topic, 0), (topic, 1)]
+        assert sink.lags(driver.binding)[0].held == 3
+        producer.abort_transaction(ANSWERS_S)
+
     def test_the_sampler_brings_both_sides_into_the_metrics(self, kafka_topics, topic, tmp_path):
         out = kafka_topics.create("refunds")
         producer = opened(kafka_topics.bootstrap, topic, records=3)
@@ -118,7 +131,7 @@ def settled(ask, patience_s: float = ANSWERS_S) -> list[Lag]:
 
 
 def test_both_sides_can_tell():
-    assert isinstance(KafkaSink("127.0.0.1:1", topic_column="topic"), Lagging)
+    assert isinstance(KafkaSink("127.0.0.1:1", topic_column="topic"), LaggingSink)
     assert isinstance(KafkaSource("127.0.0.1:1", "settlements", format="raw"), Lagging)
 
 

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from pakka.contract.lag import Lag
-from pakka.model.event import Aborted, Committed, Delivered, Retried, Started, Stopped
+from pakka.model.event import Aborted, Committed, Delivered, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency
 from pakka.observe import catalogue as c
 from pakka.observe.catalogue import METRICS, Kind
-from pakka.observe.figures import SOURCE, STATE, Figures, sink_part
+from pakka.observe.figures import SOURCE, STATE, Figures, Glance, sink_part
 
 STARTED = Started("refunds", 7, 41, 1, 3, {"refunds": 2, "audit": 1})
 DELIVERED = Delivered(
@@ -120,6 +120,26 @@ def test_retries_are_counted_by_sink_and_those_without_an_answer_apart(figures):
 def test_an_aborted_epoch_is_counted_with_its_records(figures):
     figures.take(Aborted("refunds", 3, "a task failed", {"refunds": 5}))
     assert (value(figures, c.ABORTED), value(figures, c.UNDONE, "refunds")) == (1, 5)
+
+
+def test_what_a_sink_gave_up_or_had_to_send_again_is_counted(figures):
+    figures.take(Noticed("refunds", "expired", "sent again", sink="audit"))
+    figures.take(Noticed("refunds", "aborted", "given up", sink="audit"))
+    figures.take(Noticed("refunds", "aborted", "given up", sink="refunds"))
+    figures.take(Noticed("refunds", "mended", "told now", sink="audit"))
+    assert value_map(figures, c.EXPIRED) == {("refunds",): 0, ("audit",): 1, ("dead_letters",): 0}
+    assert value_map(figures, c.REPLAYS_ABORTED) == {("refunds",): 1, ("audit",): 1, ("dead_letters",): 0}
+
+
+def test_a_glance_has_what_somebody_should_look_at(figures):
+    assert figures.glance() == Glance()
+    figures.take(STARTED)
+    figures.take(Noticed("refunds", "aborted", "given up", sink="audit"))
+    figures.take(Noticed("refunds", "expired", "sent again", sink="audit"))
+    figures.see_doubts({"refunds": (2, 190.0), "audit": (1, 5.0)}, [])
+    lags = [Lag("settlements", 0, 120, 8, 3.5), Lag("settlements", 1, 3, 0, None)]
+    figures.see_lags({SOURCE: lags, sink_part("audit"): [Lag("audit-log", 0, None, 5, 900.0)]}, [])
+    assert figures.glance() == Glance(held=13, open_s=900.0, in_doubt=3, in_doubt_s=190.0, aborted=4, expired=1)
 
 
 def test_values_fall_into_the_bucket_they_do_not_exceed(figures):

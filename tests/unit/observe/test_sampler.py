@@ -12,6 +12,7 @@ import pytest
 from pakka.contract.lag import Lag, Lagging
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
+from pakka.model.id import Binding
 from pakka.observe import catalogue as c
 from pakka.observe.figures import SOURCE, STATE, Figures, sink_part
 from pakka.observe.sampler import Sampler
@@ -40,11 +41,11 @@ class LaggingSource(RateSource):
 
 
 @dataclass(frozen=True)
-class LaggingSink(MemorySink):
+class HeldSink(MemorySink):
     """Stands for a sink that writes to a topic."""
 
-    def lags(self, position: str) -> list[Lag]:
-        return [Lag("audit-log", 1, held=2, open_s=60.0)]
+    def lags(self, binding: Binding) -> list[Lag]:
+        return [Lag(f"{binding.pipeline}-{binding.sink}", 1, held=2, open_s=60.0)]
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,10 @@ def test_a_sink_that_cannot_be_asked_has_no_gauge_and_is_counted(state):
 def test_source_and_sinks_that_can_tell_are_asked_how_far_behind_they_are(state):
     source = LaggingSource()
     assert isinstance(source, Lagging)
-    seen = looked(pipeline(state, {"audit": LaggingSink(uuid.uuid4().hex), "plain": memory()}, source))
+    seen = looked(pipeline(state, {"audit": HeldSink(uuid.uuid4().hex), "plain": memory()}, source))
     at = ("source", "", "settlements", "0")
     assert (seen[c.BEHIND], seen[c.HELD][at], seen[c.OPEN_S][at]) == ({at: 120}, 8, 3.5)
-    assert seen[c.HELD]["sink", "audit", "audit-log", "1"] == 2
+    assert seen[c.HELD]["sink", "audit", "refunds-audit", "1"] == 2
     assert source.asked == [""]
 
 

@@ -269,7 +269,7 @@ class TestTransaction:
         assert self._offsets(sink, group, source) == [-1001, -1001]
         assert read(sink.servers, sink.topic) == []
 
-    def test_a_driver_that_was_disturbed_repeats_and_goes_on(self, make_sink, tmp_path):
+    def test_a_driver_that_was_disturbed_repeats_and_goes_on(self, make_sink, tmp_path, caplog):
         """An older driver that wakes up asks for the id, finds the newer fence and goes. It has disturbed, and written nothing."""
         sink = make_sink()
         driver = Driver(sink, tmp_path, fence=2)
@@ -281,6 +281,7 @@ class TestTransaction:
         outcome = driver.commit(1, records)
         assert outcome.kind is Kind.RETRY
         assert "somebody else has asked" in outcome.reason
+        assert [(r.about, r.sink) for r in caplog.records if r.name == "pakka"] == [("aborted", "out")]
         assert driver.commit(1, records).kind is Kind.COMMITTED
         assert [v["id"] for v in values(sink.servers, sink.topic, 2)] in ([1, 2], [2, 1])
 
