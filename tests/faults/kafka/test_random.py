@@ -1,4 +1,4 @@
-"""Kill after kill, of driver or broker, at places and moments nobody chose. The seed in a test's name repeats all but the moments."""
+"""Kill after kill, of driver, worker or broker, at places and moments nobody chose. The seed in a test's name repeats all but the moments."""
 
 import random
 
@@ -13,7 +13,16 @@ pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.slow]
 KILLS = 4
 ROUNDS = count(usual=2, whole=250)
 """8 kills usually, and 1,000 in `make certify-kafka`."""
-VICTIMS = ["driver", "driver", "driver at a point", "driver at a point", "server", "server at a point"]
+VICTIMS = [
+    "driver",
+    "driver",
+    "driver at a point",
+    "driver at a point",
+    "worker",
+    "worker",
+    "server",
+    "server at a point",
+]
 
 
 @pytest.mark.every_case
