@@ -494,9 +494,9 @@ def busy(through: str, sessions: int) -> None:
 @pytest.mark.parametrize(
     ("options", "severity", "words"),
     [
-        ({}, WARNS, "rows wait in the spool"),
-        ({"way": "prepared"}, WARNS, "keeps a session of the pool"),
-        ({"way": "spooled"}, FINE, "an epoch is one transaction"),
+        ({**SPOOLED, "is_chosen": True}, WARNS, "rows wait in the spool"),
+        (PREPARED, WARNS, "keeps a session of the pool"),
+        (SPOOLED, FINE, "an epoch is one transaction"),
         (UPSERT, FINE, "an epoch is one transaction"),
     ],
 )

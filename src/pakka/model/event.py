@@ -96,7 +96,7 @@ class Noticed:
 
     pipeline: str
     about: str
-    """What was noticed, of a source: `partitions`, `topics`, `stalled`, `unseen`, `unnoted`; of a sink: `aborted`, `expired`, `mended`, `open`, `unsettled`."""
+    """What was noticed, of a source: `partitions`, `topics`, `stalled`, `unseen`, `unnoted`; of a sink: `aborted`, `expired`, `gone`, `mended`, `open`, `unsettled`."""
     message: str
     hint: str = ""
     sink: str = ""

@@ -108,13 +108,9 @@ def _pooler(subject: Subject) -> Finding:
     if pooler is Pooler.STATEMENT:
         why = "the pooler lets no transaction through that has more than one statement, so rows and ledger cannot go together"
         return Finding(name, BREAKS, value, why, fix)
-    if not subject.may_prepare:
-        return Finding(name, FINE, value, "an epoch is one transaction, and nothing is kept in a session beyond it")
-    if subject.way == "auto":
-        why = "a slot would keep a session of the pool from its first row on, so rows wait in the spool: the same guarantee, and slower"
-        return Finding(name, WARNS, value, why, fix)
-    why = "every slot keeps a session of the pool from its first row on, and waits while others have them all"
-    return Finding(name, WARNS, value, why, f"{fix}; or leave `way` out")
+    spooled = "an epoch is one transaction, and nothing is kept in a session beyond it"
+    why = "every slot that is prepared keeps a session of the pool from its first row on, and waits while others have them all"
+    return cannot_prepare(subject, Finding(name, WARNS, value, why, fix), spooled)
 
 
 def _read_only(facts: Facts) -> Finding:
