@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.fixtures.turns",
     "tests.fixtures.postgres",
     "tests.fixtures.mysql",
+    "tests.fixtures.sql",
     "tests.fixtures.kafka",
 ]
 

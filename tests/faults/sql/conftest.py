@@ -9,22 +9,9 @@ import pytest
 from tests.faults.sql.ground import Ground
 from tests.faults.sql.outputs import SqlOutlet
 from tests.faults.sql.site import SqlSite
-from tests.faults.sql.system import SYSTEMS
 from tests.fixtures.proxy import Proxy
 
 KEYED = "CREATE TABLE refunds (id bigint PRIMARY KEY, batch bigint, merchant varchar(100), amount bigint)"
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
-MARIADB = pytest.param("mariadb", marks=pytest.mark.mysql)
-
-
-@pytest.fixture(params=[POSTGRES, MARIADB])
-def base(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    """The run's server of each kind."""
-    fixture = {"postgres": "postgres_server", "mariadb": "mysql_server"}[request.param]
-    base = Ground(SYSTEMS[request.param], request.getfixturevalue(fixture))
-    yield base
-    base.close()
 
 
 @pytest.fixture
