@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pakka.errors import UnknownOutcomeError
+from pakka.errors import PakkaError, UnknownOutcomeError
 from pakka.model.id import Binding
 from pakka.sinks import _mysql_clerk
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_clerk import MysqlClerk, fence_of, forget, look
 from pakka.sinks._mysql_column import Column, Table, hold_tables, quoted, read_table
+from pakka.sinks._mysql_culprit import Lineup
 from pakka.sinks._mysql_error import told
 from pakka.sinks._mysql_index import fold
-from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, lines_of, text_of
-from pakka.sinks._mysql_load import Loader, Server
+from pakka.sinks._mysql_line import BULK_ANSWER_S, DriverError, Line, code_of, lines_of, text_of
+from pakka.sinks._mysql_load import OF_A_ROW, Loader, Server, shown, trouble
 from pakka.sinks._mysql_table import check_key
 from pakka.sinks._sql_applier import SqlApplier
 from pakka.sinks._two_phase import HEADER, LEDGER_EPOCHS
@@ -30,6 +31,7 @@ _SPOOL = "pakka_rows"
 _ORDER = "pakka_order"
 """The running number of a row in its epoch: without a version, the last one of a key wins."""
 _RANK = "pakka_rank"
+_RANKS = "pakka_ranks"
 _LOCK_WAIT_S = 30
 
 
@@ -40,6 +42,8 @@ class MysqlApplier(SqlApplier[Line]):
         self.sink = sink
         self.place = Place(binding, str(sink.address), str(sink.where))
         self.lines = lines_of(sink.address, BULK_ANSWER_S)
+        self.blamed: dict[str, str] = {}
+        """By what the server has said of an epoch that waits, the same with the row: it is asked again, and a search takes time."""
         self.clerk: MysqlClerk
         super().__init__(binding, sink.open_clerk(binding))
 
@@ -51,6 +55,7 @@ class MysqlApplier(SqlApplier[Line]):
             if not self._enter(line, token):
                 return False
             self.load(line, batches)
+        self.blamed.clear()
         return True
 
     def close(self) -> None:
@@ -110,12 +115,14 @@ class _Load:
     def __init__(self, applier: MysqlApplier, line: Line, schema: pa.Schema) -> None:
         self.sink = applier.sink
         self.place = applier.place
+        self.blamed = applier.blamed
         self.line = line
         self.schema = schema
         self.is_mirror = self.sink.mode == "mirror"
         names = [name for name in schema.names if not (self.is_mirror and name == self.sink.operation)]
         self.columns = self._find(names)
         self.is_direct = self.sink.mode == "append"
+        self.spool = self.sink.where.beside(_SPOOL).sql
         into = self.sink.where.sql if self.is_direct else self._make_spool()
         self.loader = Loader(self.place, line, Server.of(line), into)
 
@@ -124,8 +131,18 @@ class _Load:
 
     def finish(self) -> None:
         self.loader.flush()
-        for statement in () if self.is_direct else self._statements():
-            self.line.do(statement)
+        if self.is_direct:
+            return
+        for statement in (self._delete, self._insert) if self.is_mirror else (self._insert,):
+            try:
+                self.line.do(statement(self._newest))
+            except DriverError as error:
+                if code_of(error) not in OF_A_ROW:
+                    raise
+                if (found := self._blame(statement, error)) is not None:
+                    raise found from error
+                raise
+        self.line.do(f"DROP TEMPORARY TABLE {self.spool}")
 
     def _find(self, names: list[str]) -> list[Column]:
         hold_tables(self.line, self.place, [self.sink.where])
@@ -152,32 +169,54 @@ class _Load:
         parts += [column.sql for column in self.columns]
         if self.is_mirror:
             parts.append(f"{quoted(self.sink.operation)} varchar(10) CHARACTER SET ascii NOT NULL")
-        spool = self.sink.where.beside(_SPOOL).sql
-        self.line.do(f"DROP TEMPORARY TABLE IF EXISTS {spool}")
-        self.line.do(f"CREATE TEMPORARY TABLE {spool} ({', '.join(parts)}) ENGINE=InnoDB")
-        return spool
+        self.line.do(f"DROP TEMPORARY TABLE IF EXISTS {self.spool}")
+        self.line.do(f"CREATE TEMPORARY TABLE {self.spool} ({', '.join(parts)}) ENGINE=InnoDB")
+        return self.spool
 
-    def _statements(self) -> Iterator[str]:
-        """The newest row of each key, put into the target in the order of its keys, so that two writers do not dead-lock."""
-        spool, target = self.sink.where.beside(_SPOOL).sql, self.sink.where.sql
-        keys = [quoted(name) for name in self.sink.key]
+    @property
+    def _keys(self) -> str:
+        return ", ".join(f"n.{quoted(name)}" for name in self.sink.key)
+
+    @property
+    def _newest(self) -> str:
+        """The newest row of each key."""
+        keys = ", ".join(quoted(name) for name in self.sink.key)
         version = f"{quoted(self.sink.version)} DESC, " if self.sink.version else ""
-        newest = (
-            f"(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {version}{_ORDER} DESC) "
-            f"AS {_RANK} FROM {spool}) AS ranked WHERE {_RANK} = 1) AS n"
+        return (
+            f"(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {version}{_ORDER} DESC) "
+            f"AS {_RANK} FROM {self.spool}) AS ranked WHERE {_RANK} = 1) AS n"
         )
-        operation = f"n.{quoted(self.sink.operation)}"
-        if self.is_mirror:
-            same = " AND ".join(f"t.{key} = n.{key}" for key in keys)
-            older = f" AND {self._is_older('t')}" if self.sink.version else ""
-            yield f"DELETE t FROM {target} AS t JOIN {newest} ON {same} WHERE {operation} = 'delete'{older}"
+
+    def _delete(self, rows: str) -> str:
+        same = " AND ".join(f"t.{quoted(key)} = n.{quoted(key)}" for key in self.sink.key)
+        older = f" AND {self._is_older('t')}" if self.sink.version else ""
+        return (
+            f"DELETE t FROM {self.sink.where.sql} AS t JOIN {rows} ON {same} "
+            f"WHERE n.{quoted(self.sink.operation)} = 'delete'{older}"
+        )
+
+    def _insert(self, rows: str) -> str:
+        """In the order of its keys, so that two writers do not dead-lock."""
         names = [quoted(column.name) for column in self.columns]
-        chosen = f"WHERE {operation} <> 'delete' " if self.is_mirror else ""
-        yield (
-            f"INSERT INTO {target} ({', '.join(names)}) SELECT {', '.join(f'n.{name}' for name in names)} FROM {newest} {chosen}"
-            f"ORDER BY {', '.join(f'n.{key}' for key in keys)} ON DUPLICATE KEY UPDATE {self._updates()}"
+        chosen = f"WHERE n.{quoted(self.sink.operation)} <> 'delete' " if self.is_mirror else ""
+        return (
+            f"INSERT INTO {self.sink.where.sql} ({', '.join(names)}) SELECT {', '.join(f'n.{name}' for name in names)} FROM {rows} "
+            f"{chosen}ORDER BY {self._keys} ON DUPLICATE KEY UPDATE {self._updates()}"
         )
-        yield f"DROP TEMPORARY TABLE {spool}"
+
+    def _blame(self, statement: Callable[[str], str], error: DriverError) -> PakkaError | None:
+        """The error with the row that a statement fails for; none if no row of them is refused any more."""
+        told = text_of(error)
+        if told not in self.blamed:
+            lineup = Lineup(self.line, self.sink.where.beside(_RANKS).sql, self.spool, _ORDER)
+            found = lineup.find(f"SELECT n.{_ORDER} FROM {self._newest} ORDER BY {self._keys}", statement)
+            if found is None:
+                return None
+            row, error = found
+            names = [column.name for column in self.columns]
+            (cells,) = self.line.ask(f"SELECT {', '.join(f'n.{quoted(name)}' for name in names)} FROM {row}")
+            self.blamed[told] = f"{text_of(error)}; the row is {shown([*zip(names, cells, strict=True)])}"
+        return trouble(self.place, {code_of(error)}, self.blamed[told])
 
     def _updates(self) -> str:
         """What of the row that is there gives way. Assignments see the ones before them, so the version comes last."""

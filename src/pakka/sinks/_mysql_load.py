@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ _INSERT_BYTES = 1 << 20
 _NOT_ALLOWED = frozenset({1047, 1148, 1295, 3948, 4166})
 """Numbers under which servers say that LOAD DATA LOCAL is switched off, or that they do not know what was sent."""
 _CONSTRAINTS = frozenset({1048, 1062, 1216, 1217, 1451, 1452, 1586, 1859, 3819, 4025})
-_OF_A_ROW = _CONSTRAINTS | {1264, 1265, 1292, 1300, 1366, 1406, 1644}
+OF_A_ROW = _CONSTRAINTS | {1264, 1265, 1292, 1300, 1366, 1406, 1644}
 """What the server says of one row and not of the statement; 1644 is what a trigger says."""
 _BEFORE = "pakka_before"
 _SHOWN, _SHOWN_LENGTH = 8, 40
@@ -120,7 +121,7 @@ class Loader:
             if taken == sent and not found:
                 return
         except DriverError as error:
-            if code_of(error) not in _OF_A_ROW:
+            if code_of(error) not in OF_A_ROW:
                 raise
             found = [(code_of(error), text_of(error))]
         self.line.do(f"ROLLBACK TO SAVEPOINT {_BEFORE}")
@@ -186,10 +187,12 @@ class Loader:
         try:
             done = self.line.do(f"INSERT INTO {self.into} ({names}) VALUES ".encode() + values)
         except DriverError as error:
-            if code_of(error) not in _OF_A_ROW:
+            if code_of(error) not in OF_A_ROW:
                 raise
             if len(rows) == 1:
-                raise trouble(self.place, {code_of(error)}, f"{text_of(error)}; the row is {_shown(batch)}") from error
+                raise trouble(
+                    self.place, {code_of(error)}, f"{text_of(error)}; the row is {shown(_first(batch))}"
+                ) from error
             half = len(rows) // 2
             for start, size in ((0, half), (half, len(rows) - half)):
                 self._insert_part(batch.slice(start, size), rows.slice(start, size))
@@ -200,11 +203,15 @@ class Loader:
             raise self._short(len(rows), done.rows, found)
 
 
-def _shown(batch: pa.RecordBatch) -> str:
+def shown(cells: Sequence[tuple[str, Any]]) -> str:
     """One row, as an example: enough of it to find it by."""
-    cells = [(name, batch.column(name)[0].as_py()) for name in batch.schema.names[:_SHOWN]]
-    more = ", ..." if batch.num_columns > _SHOWN else ""
-    return "{" + ", ".join(f"{name}: {str(value)[:_SHOWN_LENGTH]!r}" for name, value in cells) + more + "}"
+    more = ", ..." if len(cells) > _SHOWN else ""
+    told = ", ".join(f"{name}: {str(value)[:_SHOWN_LENGTH]!r}" for name, value in cells[:_SHOWN])
+    return f"{{{told}{more}}}"
+
+
+def _first(batch: pa.RecordBatch) -> list[tuple[str, Any]]:
+    return [(name, column[0].as_py()) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
 
 
 def trouble(place: Place, codes: set[int], what: str) -> PakkaError:

@@ -41,7 +41,7 @@ class MysqlSink(SqlSink):
 
     name: ClassVar[str] = "mysql"
     transaction: ClassVar[str] = "prepared XA transaction"
-    own_tables: ClassVar[tuple[str, ...]] = ("pakka_fence", "pakka_ledger", "pakka_rows")
+    own_tables: ClassVar[tuple[str, ...]] = ("pakka_fence", "pakka_ledger", "pakka_rows", "pakka_ranks")
 
     @cached_property
     def address(self) -> Address:

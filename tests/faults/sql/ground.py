@@ -66,16 +66,19 @@ class Ground:
         """Until the server has none left. One that can be told so by an administrator has fewer from the start."""
         if self.system.name == "mariadb":
             before = self.ask("SELECT @@global.max_connections")[0][0]
-            until.callback(self._admin, f"SET GLOBAL max_connections = {before}")
-            self._admin("SET GLOBAL max_connections = 10")
+            until.callback(self.admin, f"SET GLOBAL max_connections = {before}")
+            self.admin("SET GLOBAL max_connections = 10")
         while True:
             try:
                 until.enter_context(closing(self.system.connect(self.url)))
             except self.system.trouble:
                 return
 
-    def _admin(self, statement: str) -> None:
-        """For an administrator the server keeps one connection more."""
+    def admin(self, statement: str) -> None:
+        """As an administrator, for whom MariaDB keeps one connection more; in PostgreSQL the user of the tests is one."""
+        if self.system.name == "postgres":
+            self.ask(statement)
+            return
         with self.server.admin() as db:
             self.system.query(db, statement)
 
@@ -111,6 +114,17 @@ class Ground:
             finally:
                 db.execute("ALTER SYSTEM RESET synchronous_standby_names")
                 self._reload(db, "")
+
+    @contextmanager
+    def waiting_for_a_backup(self) -> Iterator[None]:
+        """MariaDB while a backup takes its last step: rows may be written, and every commit waits."""
+        with self.server.admin() as db:
+            for stage in ("START", "BLOCK_COMMIT"):
+                self.system.query(db, f"BACKUP STAGE {stage}")
+            try:
+                yield
+            finally:
+                self.system.query(db, "BACKUP STAGE END")
 
     def _reload(self, db: Any, value: str) -> None:
         db.execute("SELECT pg_reload_conf()")

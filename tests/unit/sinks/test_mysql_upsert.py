@@ -6,6 +6,7 @@ import pytest
 from pakka.errors import SchemaError
 from pakka.model.outcome import COMMITTED, Kind
 from pakka.sinks import _mysql_table
+from pakka.sinks._mysql_culprit import Lineup
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
 
 pytestmark = pytest.mark.mysql
@@ -219,7 +220,86 @@ def test_an_epoch_that_breaks_a_constraint_at_its_commit_leaves_the_table_as_it_
     outcome = site.commit(driver, 0, [record])
     assert outcome.kind is Kind.RETRY
     assert "small" in outcome.reason
+    assert "the row is {id: 'b', amount: '9'}" in outcome.reason
     assert site.ask("SELECT * FROM refund") == []
     site.ask("ALTER TABLE refund DROP CONSTRAINT small")
     assert site.commit(driver, 0, [record]) == COMMITTED
     assert driver.ledger().last.epoch == epoch(0)
+
+
+CHECKED = "CONSTRAINT small CHECK (amount < 5)"
+OF_AN_ORDER = "CONSTRAINT of_an_order FOREIGN KEY (amount) REFERENCES orders (id)"
+# What the rows bring, and the one to blame.
+BLAMED = [
+    (CHECKED, [1, 2, 3, 7, 9], "small", "{id: 'd', amount: '7'}"),
+    (CHECKED, [9, 1, 2, 3, 4], "small", "{id: 'a', amount: '9'}"),
+    (CHECKED, [1, 2, 3, 4, 9], "small", "{id: 'e', amount: '9'}"),
+    (OF_AN_ORDER, [1, 2, 8, 3, 9], "of_an_order", "{id: 'c', amount: '8'}"),
+]
+
+
+@pytest.mark.parametrize(("constraint", "amounts", "name", "row"), BLAMED)
+@pytest.mark.parametrize("count", [5, 3])
+def test_the_first_row_that_breaks_a_constraint_is_shown(site, constraint, amounts, name, row, count):
+    """In the order of the keys, in which the server takes them, and not in that of their coming. Alone it is found too."""
+    site.ask("CREATE TABLE orders (id bigint PRIMARY KEY) ENGINE=InnoDB")
+    site.ask("INSERT INTO orders VALUES (1), (2), (3), (4), (7)")
+    site.ask(f"CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, {constraint}) ENGINE=InnoDB")
+    site.ask("INSERT INTO refund VALUES ('a', 4)")
+    driver = site.driver()
+    coming = sorted(zip("abcde", amounts, strict=True), key=lambda pair: -pair[1])[:count]
+    record = site.prepare(site.slot(0), rows(id=[i for i, _ in coming], amount=[n for _, n in coming]))
+    outcome = site.commit(driver, 0, [record])
+    assert outcome.kind is Kind.RETRY
+    assert name in outcome.reason
+    assert f"the row is {row}" in outcome.reason
+    assert site.ask("SELECT * FROM refund") == [("a", 4)]
+    driver.close()
+
+
+def test_a_row_that_only_an_older_one_of_its_key_breaks_is_not_blamed(site):
+    """What another row of the epoch replaces never reaches the table."""
+    site.ask(f"CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, {CHECKED}) ENGINE=InnoDB")
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=["a", "b", "a"], amount=[9, 8, 1]))
+    assert "the row is {id: 'b', amount: '8'}" in site.commit(driver, 0, [record]).reason
+    driver.close()
+
+
+def test_an_epoch_that_is_asked_again_is_not_searched_again(site, monkeypatch):
+    """It takes as long as the epoch itself, and a committer asks many times. The next epoch has rows of its own."""
+    searches = []
+    find = Lineup.find
+    monkeypatch.setattr(Lineup, "find", lambda *words: searches.append(1) or find(*words))
+    site.ask(f"CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, {CHECKED}) ENGINE=InnoDB")
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=["a", "b"], amount=[1, 9]))
+    for _ in range(3):
+        assert "small` failed" in (reason := site.commit(driver, 0, [record]).reason)
+        assert "the row is {id: 'b', amount: '9'}" in reason
+    assert len(searches) == 1
+    site.ask("ALTER TABLE refund DROP CONSTRAINT small")
+    assert site.commit(driver, 0, [record]) == COMMITTED
+    site.ask("DELETE FROM refund")
+    site.ask(f"ALTER TABLE refund ADD {CHECKED}")
+    record = site.prepare(site.slot(1), rows(id=["c"], amount=[8]))
+    assert "the row is {id: 'c', amount: '8'}" in site.commit(driver, 1, [record]).reason
+    driver.close()
+
+
+def test_a_delete_that_a_foreign_key_forbids_shows_its_row(mirror):
+    mirror.ask("CREATE TABLE refund (id bigint PRIMARY KEY, lsn bigint) ENGINE=InnoDB")
+    mirror.ask(
+        "CREATE TABLE item (refund bigint, CONSTRAINT of_a_refund FOREIGN KEY (refund) REFERENCES refund (id)) ENGINE=InnoDB"
+    )
+    mirror.deliver(0, rows(id=[1, 2, 3], lsn=[1, 1, 1], op=["insert"] * 3))
+    mirror.ask("INSERT INTO item VALUES (2)")
+    driver = mirror.driver(fence=2)
+    record = mirror.prepare(
+        mirror.slot(1, fence=2), rows(id=[1, 2, 3, 4], lsn=[2, 2, 2, 2], op=["delete"] * 3 + ["insert"])
+    )
+    reason = mirror.commit(driver, 1, [record]).reason
+    assert "of_a_refund" in reason
+    assert "the row is {id: '2', lsn: '2'}" in reason
+    assert mirror.ask("SELECT id FROM refund ORDER BY id") == [(1,), (2,), (3,)]
+    driver.close()
