@@ -9,6 +9,8 @@ from tests.faults.child import wait_until
 from tests.faults.extent import one_store
 from tests.faults.sql.setups import SHORT_LOCKS
 from tests.faults.watched import DONE, FAILED
+from tests.faults.workload import ACCOUNTS
+from tests.fixtures.sql import MARIADB
 
 pytestmark = pytest.mark.faults
 
@@ -83,6 +85,25 @@ def test_a_dead_lock_with_another_client_costs_one_attempt(base, make_sql_site, 
     site.check()
 
 
+@one_store
+@pytest.mark.parametrize(("tries", "end"), [(1, FAILED), (3, DONE)])
+def test_a_dead_lock_of_an_upsert_costs_one_attempt(base, make_sql_site, state, tries, end):
+    """The epoch changes accounts in their order. Somebody else has changed the last one, and goes on with the first."""
+    site = make_sql_site(state, "upsert", tries=tries)
+    child = site.freeze(Drill("commit.apply", epoch=LAST))
+    with closing(base.system.connect(base.url)) as db:
+        base.begin_as_survivor(db)
+        base.system.query(db, f"UPDATE balances SET id = 0 WHERE account = {ACCOUNTS - 1}")
+        child.wake()
+        base.wait_until_blocked(child)
+        base.system.query(db, "UPDATE balances SET id = 0 WHERE account = 0")
+        base.system.query(db, "ROLLBACK")
+        assert site.ends(child) == end, child.said
+    assert ("deadlock" in child.said.lower()) == (end == FAILED), child.said
+    site.check_whole_epochs()
+    site.finish()
+
+
 KILLS = [
     ("prepared", "task.batch"),
     ("prepared", "task.sql.loaded"),
@@ -119,6 +140,25 @@ def test_a_commit_prepared_that_is_ended_in_the_middle_is_done_once(base, make_s
     site.check()
 
 
+@one_store
+@pytest.mark.parametrize("base", [MARIADB], indirect=True)
+@pytest.mark.parametrize("layout", ["prepared", "spooled", "upsert"])
+def test_a_commit_whose_statement_is_ended_in_the_middle_is_done_once(base, make_sql_site, state, layout):
+    """It waits for a backup when the administrator ends it. What became of it, only the ledger tells."""
+    site = make_sql_site(state, layout, tries=4)
+    # A later epoch would change every account again, and hide that this one was lost.
+    child = site.freeze(Drill("commit.apply", epoch=LAST))
+    with base.waiting_for_a_backup():
+        child.wake()
+        wait_until(lambda: bool(base.ask(HELD_UP)) or child.is_over(), "no commit waits for the backup")
+        first, *_ = base.ask(HELD_UP)
+        base.ask(f"KILL QUERY {first[0]}")
+        wait_until(lambda: first not in base.ask(HELD_UP), "the commit was not ended")
+    assert site.ends(child) == DONE, child.said
+    site.check()
+
+
+HELD_UP = "SELECT id, query_id FROM information_schema.processlist WHERE state = 'Waiting for backup lock' AND info LIKE '%COMMIT%'"
 WAITING = "SELECT pid, query FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'COMMIT PREPARED%'"
 
 
