@@ -101,4 +101,4 @@ def test_tampering_is_found_by_the_judge_and_by_the_reader(base, make_sql_site, 
     site.wait_for_a_look()
     seen = "\n".join(site.findings())
     assert "refunds: 29 of the 30 rows" in seen or "refunds: 2 times in sight" in seen
-    assert "balances: 20 rows are in sight that are no whole epochs" in seen
+    assert "balances: 22 rows are in sight that are no whole epochs" in seen
