@@ -1,8 +1,9 @@
 """A pipeline into a real PostgreSQL and MariaDB: what it says when the server refuses what is decided, and how it goes on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -75,6 +76,28 @@ def test_a_constraint_that_breaks_after_the_decision_says_what_to_change_and_the
     base.ask("ALTER TABLE refunds DROP CONSTRAINT small")
     stage.run(2)
     assert base.ids() == stage.ids(2)
+
+
+@pytest.mark.postgres
+def test_a_right_that_is_missing_after_the_decision_says_who_has_it(postgres_url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    at = urlsplit(postgres_url)
+    clerk = f"clerk_{at.path.removeprefix('/')}"
+    stage = Stage({"book": PostgresSink(postgres_url, "refunds", way="prepared")})
+    with crash_at("decide.after"), pytest.raises(Crash):
+        stage.run(0)
+    with psycopg.connect(postgres_url, autocommit=True) as db:
+        db.execute(f"CREATE ROLE {clerk} LOGIN PASSWORD 'ink'")
+        db.execute(f"GRANT ALL ON refunds, pakka_fence, pakka_ledger TO {clerk}")
+    ours = stage.sinks
+    stage.sinks = {"book": replace(ours["book"], url=f"postgresql://{clerk}:ink@{at.hostname}:{at.port}{at.path}")}
+    with pytest.raises(SinkError, match=r"epoch 0 is decided and not yet visible: .* stays prepared") as raised:
+        stage.run(0)
+    assert raised.value.hint.startswith("run as the user who prepared it, or as a superuser; epoch 0 is decided")
+    stage.sinks = ours
+    stage.run(1)
+    with psycopg.connect(postgres_url) as db:
+        assert [i for (i,) in db.execute("SELECT id FROM refunds ORDER BY id")] == stage.ids(1)
 
 
 def refused(stage: Stage, upto: int, words: str) -> None:
