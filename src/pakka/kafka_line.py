@@ -247,8 +247,7 @@ class Cluster:
 
     def names(self) -> list[str]:
         """All topics that may be seen from here, without Kafka's own."""
-        found = self.admin.list_topics(timeout=ANSWER_S).topics
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if not name.startswith("__"))
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
         """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
@@ -260,10 +259,13 @@ class Cluster:
 
     def group_operations(self, group: str) -> frozenset[str]:
         """What whoever asks may do with a consumer group, whether there is one or not; empty if the brokers do not tell."""
-        asked = self.admin.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=ANSWER_S
-        )
-        return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
+
+        def ask() -> frozenset[str]:
+            asked = self.admin.describe_consumer_groups([group], include_authorized_operations=True)
+            return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
+
+        # The first group of a cluster has to wait for its coordinator's topic.
+        return self._patiently(ask, most_s=ANSWER_S)
 
     def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
         """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""
@@ -417,7 +419,7 @@ class Cluster:
         # One that may not be seen spoils the answer for all.
         return {name: topic for each in wanted for name, topic in self._seen([each]).items()}
 
-    def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = ()) -> Answer:
+    def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S) -> Answer:
         """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
         began = time.monotonic()
         while True:
@@ -426,7 +428,7 @@ class Cluster:
             except KafkaException as error:
                 code = error_of(error).code()
                 is_new = code == KafkaError.UNKNOWN_TOPIC_OR_PART and bool(topics)
-                patience_s = _HEARD_S if is_new else _MOVING_S if code in PASSING else 0
+                patience_s = _HEARD_S if is_new else most_s if code in PASSING else 0
                 if time.monotonic() - began >= patience_s:
                     raise
             time.sleep(_PAUSE_S)

@@ -8,7 +8,7 @@ import time
 import fastavro
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_line import Cluster
@@ -254,6 +254,20 @@ class TestTransaction:
         assert self._offsets(sink, group, source) == [42, 7]
         assert len(values(sink.servers, sink.topic, 1)) == 1
         assert f"not there any more: partition 0 of topic `{gone}`, partition 2 of topic `{source}`" in caplog.text
+
+    def test_the_first_group_of_a_cluster_is_asked_for_until_its_coordinator_is_there(self, make_sink, monkeypatch):
+        cluster = Cluster(make_sink().address)
+        moving = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR]
+        wait = cluster._wait
+
+        def waited(future):
+            if moving:
+                raise KafkaException(KafkaError(moving.pop()))
+            return wait(future)
+
+        monkeypatch.setattr(cluster, "_wait", waited)
+        assert "READ" in cluster.group_operations("nobody-s")
+        assert not moving
 
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
         sink, group, source = make_sink(), kafka_topics.name("group"), kafka_topics.create("source", 2)
