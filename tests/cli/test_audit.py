@@ -35,7 +35,7 @@ def audited(monkeypatch):
     """Say what the audit of any sink finds."""
 
     def say(*holds, **more) -> None:
-        monkeypatch.setattr(run, "audit", lambda sink, kind, spool, start: report_of(*holds, **more))
+        monkeypatch.setattr(run, "audit", lambda sink, kind, spool, slots, start: report_of(*holds, **more))
 
     say(True, True, True, True)
     return say
@@ -196,7 +196,7 @@ def test_a_target_is_a_directory_a_url_or_a_sink_of_a_file(
     (current_directory / "out").mkdir()
     seen = []
     monkeypatch.setattr(
-        run, "audit", lambda sink, kind, spool, start: seen.append(sink) or report_of(True, True, True, True)
+        run, "audit", lambda sink, kind, spool, slots, start: seen.append(sink) or report_of(True, True, True, True)
     )
     assert pakka("audit", target).exit_code == 0
     assert [type(sink).__name__ for sink in seen] == [kind]
