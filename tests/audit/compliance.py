@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pakka.audit.table import write
+from pakka.audit.run import audit
+from pakka.audit.table import Refusals, write
+from pakka.errors import SchemaError
+from pakka.sinks.mysql import MysqlSink
 from tests.docs.pages import ROOT
 from tests.fixtures import kafka, mysql, postgres
 
@@ -25,6 +28,24 @@ def servers() -> Iterator[dict[str, str]]:
         }
 
 
+def refused(url: str) -> Refusals:
+    """What an audit says of a real MyISAM table, which is called `shop.refunds` on the page."""
+    mysql.query(url, "CREATE TABLE refunds (id bigint) ENGINE=MyISAM")
+    sink = MysqlSink(url, "refunds")
+    try:
+        audit(sink, "mysql")
+    except SchemaError as error:
+        told = error.message.replace(f" in {sink.address}", ""), error.hint
+        # Without the quotes of the name: on the page the statement stands in such ones.
+        message, hint = (
+            words.replace(sink.where.sql, "shop.refunds").replace(str(sink.where), "shop.refunds") for words in told
+        )
+        return {"mysql, MyISAM table": (message, hint)}
+    finally:
+        mysql.query(url, "DROP TABLE refunds")
+    raise AssertionError("a table without transactions was not refused")
+
+
 if __name__ == "__main__":
     with servers() as urls:
-        write(PAGE, urls)
+        write(PAGE, urls, refused(urls["mysql"]))

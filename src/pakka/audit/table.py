@@ -20,7 +20,7 @@ from pakka.audit.run import audit, versions
 from pakka.contract.audit import ContractGuarantee
 from pakka.contract.sink import Sink
 from pakka.registry import Role
-from pakka.testing.known_bad import FakeMyIsamSink, FakeReceiver, NaiveWebhookSink
+from pakka.testing.known_bad import FakeReceiver, NaiveWebhookSink
 
 MADE = "Made on "
 """How the one line begins that differs from day to day and from machine to machine."""
@@ -32,10 +32,12 @@ Every line of this page comes from `pakka audit`, run against the sink itself: n
 What is done to a sink for each guarantee stands in [the guide](../guides/audit.md).
 """
 _BAD = """\
-The last two are sinks as people write them, and stand here as a warning until the real systems are in the table: a webhook that posts
-each row without an idempotency key, against a web server that stands in for the receiver; and a table whose engine takes BEGIN and ROLLBACK
-and ignores them, as MyISAM does, played by a SQLite file without transactions.
+The webhook is a sink as people write it: it posts each row without an idempotency key, against a web server that stands in for the receiver.
+What is refused is told before anything is done to it.
 """
+
+Refusals = Mapping[str, tuple[str, str]]
+"""By its name, what is said of something that an audit refuses to touch, and the hint."""
 
 
 def reports(servers: Mapping[str, str]) -> list[tuple[str, Report]]:
@@ -44,10 +46,7 @@ def reports(servers: Mapping[str, str]) -> list[tuple[str, Report]]:
         sinks: list[tuple[str, Sink]] = []
         for name in registry.SINKS:
             sinks += _by_way(name, servers[name]) if name in servers else [(name, _made(name, Path(place)))]
-        sinks += [
-            ("naive HTTP webhook", NaiveWebhookSink(receiver.url)),
-            ("MyISAM-like table", FakeMyIsamSink(str(Path(place) / "myisam.db"))),
-        ]
+        sinks.append(("naive HTTP webhook", NaiveWebhookSink(receiver.url)))
         return [(name, audit(sink, name)) for name, sink in sinks]
 
 
@@ -66,7 +65,7 @@ def _made(name: str, place: Path) -> Sink:
     return sink
 
 
-def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
+def page(audited: Sequence[tuple[str, Report]], refused: Refusals, today: str) -> str:
     """The whole page."""
     servers = {
         name.partition(",")[0]: finding.value
@@ -85,6 +84,7 @@ def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
         ]
         for name, report in audited
     ]
+    rows += [[name, "refused", *("-" for _ in ContractGuarantee), "NO"] for name in refused]
     lines = [
         _HEAD,
         f"{MADE}{today} with {made_with}.",
@@ -96,6 +96,8 @@ def page(audited: Sequence[tuple[str, Report]], today: str) -> str:
     ]
     for name, report in audited:
         lines += _failures(name, report)
+    for name, (message, hint) in refused.items():
+        lines += [f"\n### {name}\n", f"- refused: {message}.", f"- what mends it: {hint}."]
     return "\n".join([*lines, ""])
 
 
@@ -115,6 +117,6 @@ def _failures(name: str, report: Report) -> Iterator[str]:
         yield f"- {report.promise.mend}."
 
 
-def write(to: Path, servers: Mapping[str, str]) -> None:
+def write(to: Path, servers: Mapping[str, str], refused: Refusals) -> None:
     """Make the page anew."""
-    to.write_text(page(reports(servers), f"{datetime.now(UTC):%Y-%m-%d}"), encoding="utf-8")
+    to.write_text(page(reports(servers), refused, f"{datetime.now(UTC):%Y-%m-%d}"), encoding="utf-8")
