@@ -11,7 +11,8 @@ from pakka.audit.report import Verdict
 from pakka.audit.run import audit
 from pakka.contract.audit import ContractGuarantee as G
 from pakka.errors import UnavailableError
-from pakka.testing.known_bad import FakeMyIsamSink, FakeReceiver, NaiveWebhookSink
+from pakka.testing.known_bad import FakeReceiver, NaiveWebhookSink
+from tests.audit.myisam_twin import FakeMyIsamSink
 from tests.audit.twins import BookSink
 from tests.docs.pages import ROOT
 
