@@ -61,6 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.question in QUESTIONS:
         answer = ask(options.question, options.size, options.profile)
         print(json.dumps(answer.to_json()) if options.json else page.render(answer, machine.describe()))
+        if options.write and not answer.figures:
+            print(f"{options.question}: nothing was measured, so the page stays as it is", file=sys.stderr)
+            return 1
         if options.write:
             page.write(page.PAGE, answer, machine.describe())
             curve.write(curve.PAGE, answer, machine.describe())

@@ -9,7 +9,7 @@ import json
 import pytest
 from tools.kafka import broker
 
-from bench import scratch, sql
+from bench import page, scratch, sql
 from bench.__main__ import QUESTIONS, ask, main
 from tests.faults.extent import sample
 from tests.fixtures import mysql, postgres
@@ -112,3 +112,11 @@ def test_what_measures_nothing_is_not_written(capsys):
         main(["slots", "--size", "tiny", "--write"])
     assert stopped.value.code == 2
     assert "no place for what measures nothing" in capsys.readouterr().err
+
+
+def test_without_a_server_the_page_keeps_what_it_has(capsys, monkeypatch):
+    before = page.PAGE.read_text()
+    monkeypatch.setattr(broker, "find_jars", lambda: None)
+    assert main(["kafka-produce", "--write"]) == 1
+    assert "nothing was measured" in capsys.readouterr().err
+    assert page.PAGE.read_text() == before
