@@ -261,6 +261,10 @@ class Coordinator:
         for report in harvest.reports:
             if sorted(p.slot.sink for p in report.prepared) != sorted(self.sinks):
                 raise BugError(f"{where}, slot {report.number} did not prepare every sink; the epoch was aborted")
+            if strange := [
+                p.slot for p in report.prepared if (p.slot.epoch, p.slot.fence) != (epoch.number, self.fence)
+            ]:
+                raise BugError(f"{where}, slot {report.number} was prepared as {strange[0]}; the epoch was aborted")
             if not report.count.adds_up:
                 raise BugError(
                     f"{where}, slot {report.number}: {report.count.rows_in} rows in, but {report.count.good} good, "

@@ -21,11 +21,12 @@ from pakka.model.event import Listen, Stopped
 from pakka.model.rule import OnFail
 from pakka.quality.judge import Judge
 from pakka.sources.files import FilesSource
+from pakka.spark.job import cause_of
 from pakka.spark.lookout import Post
 from pakka.spark.plan import RAW, make_plan
 from pakka.spark.process import Processing
 from pakka.spark.session import open_session
-from pakka.spark.stream import Delivery, StopAsked, cause_of
+from pakka.spark.stream import Delivery, StopAsked
 from pakka.state import open_store
 
 if TYPE_CHECKING:

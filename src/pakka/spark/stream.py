@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -10,27 +9,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
-import pakka.errors
 from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
 from pakka.coordinator.tell import by_sink
 from pakka.coordinator.watch import spool_of
-from pakka.errors import AbortedError, BugError, PakkaError, RefusedError, UsageError
+from pakka.errors import AbortedError, BugError, RefusedError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
-from pakka.model.event import Delivered, Listen, Noticed, Started
+from pakka.model.event import Delivered, Listen, Started
 from pakka.model.latency import Latency
-from pakka.model.prepared import SlotReport
-from pakka.notice import pass_on
 from pakka.points import reach
 from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
+from pakka.spark.job import run_writers
 from pakka.spark.lookout import Post
 from pakka.spark.plan import Plan
 
@@ -38,13 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# `pyarrow.lib.ArrowInvalid: ...`, `RuntimeError: ...`: the last line of a Python traceback.
-_RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Invalid|Refused|Fenced|Timeout|Interrupt)(: .*)?$")
-# `[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] ...`: Spark's own kind of message.
-_CLASSED = re.compile(r"\[[A-Z][A-Z0-9_.]{5,}\]")
 # What Spark takes for a glob.
 _GLOB = re.compile(r"[{}\[\]*?\\]")
-_ANSWER = StructType([StructField("answer", StringType())])
 
 
 class StopAsked(Exception):
@@ -205,29 +195,6 @@ class Delivery:
         return self.pipeline.slots or batch.sparkSession.sparkContext.defaultParallelism
 
 
-def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int, at_us: int) -> Harvest:
-    """The one Spark job of an epoch: judge, write and prepare, and bring the reports home."""
-    task = plan.for_epoch(epoch, fence, at_us)
-    job: Any = plan.columns(batch).coalesce(slots).mapInArrow(task, _ANSWER)
-    # Asked of the very plan that runs, so that a slot which said nothing is missed.
-    expected = int(job._jdf.queryExecution().toRdd().getNumPartitions())
-    try:
-        answers = [json.loads(row[0]) for row in job.collect()]
-    except Exception as error:
-        raise AbortedError(
-            f"pipeline `{task.pipeline}`: epoch {epoch}: a task failed for good: {cause_of(error)}; the epoch was aborted and "
-            "nothing of it is visible",
-            hint="mend the cause and run again: the epoch runs again with the same rows",
-        ) from error
-    for answer in answers:
-        for said in answer.get("said", ()):
-            pass_on(Noticed(**said))
-    for answer in answers:
-        if "error" in answer:
-            raise _error_of(answer["error"])
-    return Harvest(expected, [SlotReport.from_json(a["report"]) for a in answers])
-
-
 def _delivered(report: EpochReport, began: float, at_us: int) -> Delivered:
     now = time.time()
     return Delivered(
@@ -267,28 +234,3 @@ def checkpoint_of(batch: DataFrame) -> str:
         "the query that `pakka.deliver` was given to is not managed by the session that was made first; nothing was written",
         hint="start the query from the session that `SparkSession.builder.getOrCreate()` returned",
     )
-
-
-def _error_of(answer: dict[str, str]) -> PakkaError:
-    kind = getattr(pakka.errors, answer["class"], PakkaError)
-    error: PakkaError = kind(answer["message"], answer["hint"])
-    return error
-
-
-def cause_of(error: BaseException) -> str:
-    """The lines of a Spark error that a person wants: what happened and what caused it, without the stacks."""
-    lines = [line.strip().removeprefix("Caused by:").strip(" :") for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if _RAISED.match(line)]
-    if raised and "Traceback (most recent call last)" in str(error):
-        return raised[-1][:600]
-    classed = list(dict.fromkeys(line for line in lines if _CLASSED.search(line)))
-    told = list(dict.fromkeys([*classed[:1], *classed[1:][-1:], *raised[-1:]]))
-    whole = [_whole(lines, line) if line in raised[-1:] else line for line in told]
-    return " <- ".join(line[:400] for line in whole) or (lines or [type(error).__name__])[0][:600]
-
-
-def _whole(lines: list[str], first: str) -> str:
-    """A message of several lines, such as the header and the schema that do not agree; the stack begins below it."""
-    after = lines[lines.index(first) + 1 :]
-    rest = takewhile(lambda line: not line.startswith(("at ", "... ", "Driver stacktrace")), after)
-    return " ".join([first, *islice(rest, 4)])

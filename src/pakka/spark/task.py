@@ -8,16 +8,16 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pakka.contract.sink import Sink, Writer
-from pakka.errors import FencedError, PakkaError, QualityError, RefusedError, UsageError
+from pakka.errors import BugError, FencedError, PakkaError, QualityError, RefusedError, UsageError
 from pakka.model.epoch import Count
 from pakka.model.event import Noticed
 from pakka.model.id import Binding, Slot
@@ -29,6 +29,10 @@ from pakka.quality import dead_letter
 from pakka.quality.judge import Judge
 from pakka.spark.age import Ages
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ORDER = "pakka.order"
 _SAMPLE_CHARS = 300
 _KEPT_BYTES = 31 << 20
 """Just below the most that glibc learns by itself."""
@@ -48,8 +52,45 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """Which epoch a job is for. It travels with the job as Spark's own number of the batch does, in a local property of the thread
+    that runs it, so that the task itself is the same for every epoch and need not be sent to the JVM anew.
+    """
+
+    epoch: int
+    fence: int
+    at_us: int
+
+    def give(self, batch: DataFrame) -> None:
+        """To the jobs that this thread runs from here on."""
+        batch.sparkSession.sparkContext.setLocalProperty(_ORDER, json.dumps(asdict(self)))
+
+    @classmethod
+    def taken(cls, pipeline: str) -> Order:
+        """That of the job whose task this is."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        text = context.getLocalProperty(_ORDER) if context is not None else None
+        if text is None:
+            raise BugError(f"pipeline `{pipeline}`: a task was not told which epoch it is for; nothing was written")
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A task for whichever epoch its job is for. This is what is pickled to the executors."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        order = Order.taken(self.task.pipeline)
+        return replace(self.task, epoch=order.epoch, fence=order.fence, at_us=order.at_us)(batches)
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
-    """All that a task has to know, pickled to the executors. Called by Spark with the slot's Arrow batches."""
+    """All that a task has to know. Called with the slot's Arrow batches."""
 
     pipeline: str
     spool: str

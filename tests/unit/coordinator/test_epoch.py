@@ -146,6 +146,16 @@ def test_rows_that_do_not_add_up_abort_the_epoch(stage, memory):
     assert rows_of(memory) == []
 
 
+def test_a_slot_of_another_epoch_aborts_the_epoch(stage, memory, world):
+    def stale(epoch, fence):
+        return Harvest(stage.slots, [stage.write(replace(epoch, number=7), fence, n) for n in range(stage.slots)])
+
+    with pytest.raises(BugError, match=r"epoch 0, slot 0 was prepared as \S+7\S+; the epoch was aborted"):
+        stage.run(0, prepare=stale)
+    assert rows_of(memory) == []
+    assert world.prepared == {}
+
+
 def test_a_writer_that_fails_aborts_what_the_others_prepared(stage, memory, world):
     def failing(epoch, fence):
         stage.write(epoch, fence, 0)

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from pakka.errors import RefusedError
+from pakka.errors import BugError, RefusedError
 from pakka.model.epoch import Count
 from pakka.model.event import Noticed
 from pakka.model.id import Binding
 from pakka.model.prepared import SlotReport
 from pakka.notice import heard, notice
-from pakka.spark.stream import run_writers
-from pakka.spark.task import Task
+from pakka.spark.job import run_writers
+from pakka.spark.task import Errand, Task
 
 
 class Talking(Task):
@@ -36,18 +36,18 @@ class Here:
     """Stands for Spark: one task, which has run when this is made."""
 
     def __init__(self, task):
-        rdd = SimpleNamespace(getNumPartitions=lambda: 1)
-        self._jdf = SimpleNamespace(queryExecution=lambda: SimpleNamespace(toRdd=lambda: rdd))
         self.task = task
         self.answers = [(answer,) for batch in task(iter(())) for answer in batch.column(0).to_pylist()]
 
     def collect(self):
         return self.answers
 
-    for_epoch = lambda self, *_: self.task  # noqa: E731
-    columns = lambda self, _: self  # noqa: E731
-    coalesce = lambda self, _: self  # noqa: E731
-    mapInArrow = lambda self, *_: self  # noqa: E731
+    pipeline = "refunds"
+    rdd = property(lambda self: self)
+    over = lambda self, *_: self  # noqa: E731
+    getNumPartitions = lambda _: 1  # noqa: E731
+    setLocalProperty = lambda *_: None  # noqa: E731
+    sparkSession = property(lambda self: SimpleNamespace(sparkContext=self))
 
 
 def task_of(kind):
@@ -58,7 +58,7 @@ def task_of(kind):
 def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind):
     here, said = Here(task_of(kind)), []
     with heard("refunds", said.append), suppress(RefusedError):
-        run_writers(here, None, 1, 0, 1, 0)
+        run_writers(here, here, 1, 0, 1, 0)
     assert said == [Noticed("refunds", "mended", "sink `refunds.out`: it is told now", sink="out")]
 
 
@@ -69,3 +69,8 @@ def test_a_task_that_has_nothing_to_say_says_nothing():
 
     ((answer,),) = Here(task_of(Quiet)).answers
     assert "said" not in json.loads(answer)
+
+
+def test_a_task_that_is_not_told_its_epoch_writes_nothing():
+    with pytest.raises(BugError, match="was not told which epoch it is for"):
+        Errand(task_of(Talking))(iter(()))
