@@ -22,9 +22,13 @@ class PlainCopy:
     """Takes the rows of one slot and commits them at once. Spark calls it as a task; the URL has a password."""
 
     url: str = field(repr=False)
+    is_hashed: bool = False
+    """Whether the last column is a hash, to be added up."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array([str(self.write(batches))])], names=["answer"])
+        hashes = [0]
+        rows = self.write(_added_up(batches, hashes) if self.is_hashed else batches)
+        yield pa.record_batch([pa.array([f"{rows} rows, {hashes[0]}"])], names=["answer"])
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
         """The encoder, the connection, its settings and the look at the table are those of the sink."""
@@ -49,3 +53,9 @@ class PlainCopy:
                 rows = cursor.rowcount
             line.ask("COMMIT")
         return rows
+
+
+def _added_up(batches: Iterator[pa.RecordBatch], hashes: list[int]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        hashes[0] += int(batch.columns[-1].to_numpy().sum(dtype="int64"))
+        yield batch.select(batch.schema.names[:-1])

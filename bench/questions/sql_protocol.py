@@ -47,8 +47,9 @@ def answer(size: str) -> Answer:
             figures += _in_spark(spark, server, place, count, epochs, size)
             figures += _without_spark(server, place, count, size)
     notes = (
-        "The plain side has the same encoder, connections and statements up to COPY, and then COMMIT. In Spark it is a task of "
-        "foreachBatch and mapInArrow that knows nothing of pakka: no hashes of rows, no decision, no state store.",
+        "The plain side has the same encoder, connections and statements up to COPY, and then COMMIT: no prepare, no fence, no ledger, no "
+        "decision, no state store. In Spark it is a task of foreachBatch and mapInArrow, once with the hashes of rows that make the checksum, "
+        "and once, `bare`, without them: a task that knows nothing of pakka.",
         f"In Spark: Spark's time of an epoch, the median of those of a run. Without: {SLOTS} slots, written one after the other.",
     )
     return Answer("sql-protocol", size, tuple(figures), notes, ROUNDS[size])
@@ -62,19 +63,25 @@ def _in_spark(
     work = Append(frame, place, partial(sql.postgres_database, server), sql.postgres_sum)
     sides = {
         "pakka": work.pakka(lambda url: PostgresSink(url, sql.TABLE, way="prepared")),
-        "plain": work.each(_plain_epoch),
+        "plain": work.each(partial(_plain_epoch, is_hashed=True)),
+        "bare": work.each(_plain_epoch),
     }
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
     times = {name: [epoch_s(run) for run in side] for name, side in runs.items()}
     cpu = {name: [run.cpu_s / epochs for run in side] for name, side in runs.items()}
-    return figures_of(f"{count:,} rows an epoch in Spark", times, cpu, _goal(count))
+    what = f"{count:,} rows an epoch in Spark"
+    against_bare = Figure(f"{what}, against bare", Spread.ratio(times["pakka"], times["bare"]), "x", _goal(count))
+    return [*figures_of(what, times, cpu, _goal(count)), against_bare]
 
 
-def _plain_epoch(url: str) -> engine.OnBatch:
-    task = PlainCopy(url)
+def _plain_epoch(url: str, is_hashed: bool = False) -> engine.OnBatch:
+    task = PlainCopy(url, is_hashed)
 
     def on_batch(batch: DataFrame, _: int) -> None:
-        batch.coalesce(sql.PARTITIONS).mapInArrow(task, "answer string").collect()
+        from pyspark.sql.functions import xxhash64
+
+        rows = batch.select("*", xxhash64(*batch.columns)) if is_hashed else batch
+        rows.coalesce(sql.PARTITIONS).mapInArrow(task, "answer string").collect()
 
     return on_batch
 
