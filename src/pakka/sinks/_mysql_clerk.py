@@ -34,6 +34,8 @@ IDLE_S = 60
 _GTRID = re.compile(r"pakka\.([0-9a-f]{20})\.(\d+)\.(\d+)")
 _BQUAL = re.compile(r"(\d+)\.(\d+)\.([0-9a-f]{12})\.[A-Za-z0-9_.-]*")
 NO_TABLE, LOCK_WAIT, UNKNOWN_XID, ROLLED_BACK, DUPLICATE = 1146, 1205, 1397, 1402, 1062
+_NO_RIGHT = (1227, 1401)
+"""1401 is how MySQL refuses XA RECOVER."""
 _NAME = "varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 
 
@@ -65,6 +67,17 @@ def listed(line: Line) -> list[str]:
         parts = raw[:gtrid_length], raw[gtrid_length : gtrid_length + bqual_length]
         found.append(",".join(part.decode("ascii", "replace") for part in parts))
     return found
+
+
+def why_not_listed(line: Line) -> str:
+    """What the server says to a user who may not see what is prepared; empty if they may."""
+    try:
+        line.ask("XA RECOVER")
+    except DriverError as error:
+        if code_of(error) not in _NO_RIGHT:
+            raise
+        return text_of(error)
+    return ""
 
 
 def xid(ident: str) -> str:
@@ -194,6 +207,10 @@ class MysqlClerk(Clerk):
 
     def roll_back(self, ident: str) -> Answer:
         return self._end("ROLLBACK", ident)
+
+    def may_list(self) -> bool:
+        with told(self.binding, self.address), self.lines.lend() as line:
+            return why_not_listed(line) == ""
 
     def listed(self) -> Iterator[tuple[Slot, str]]:
         with told(self.binding, self.address), self.lines.lend() as line:

@@ -12,7 +12,9 @@ from pakka.contract.sink import Committer, Sink, Writer
 from pakka.errors import ConfigError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
-from pakka.sinks._two_phase import Clerk, TwoPhaseCommitter
+from pakka.sinks._sql_applier import SqlApplier
+from pakka.sinks._sql_committer import PreparedWay, SpooledWay
+from pakka.sinks._two_phase import Clerk
 from pakka.sinks.spooled import SpooledSink
 
 
@@ -94,6 +96,10 @@ class SqlSink(SpooledSink):
     def open_clerk(self, binding: Binding) -> Clerk:
         """Fence, ledger and prepared transactions on the server."""
 
+    @abstractmethod
+    def open_applier(self, binding: Binding) -> SqlApplier[Any]:
+        """What applies spooled epochs."""
+
     @property
     def is_prepared(self) -> bool:
         return self.mode == "append" and self.way != "spooled"
@@ -126,5 +132,5 @@ class SqlSink(SpooledSink):
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         if self.is_prepared:
-            return TwoPhaseCommitter(binding, fence, self.open_clerk(binding))
-        return super().open_committer(binding, fence)
+            return PreparedWay(binding, fence, self.open_clerk(binding))
+        return SpooledWay(binding, fence, self.open_applier(binding))

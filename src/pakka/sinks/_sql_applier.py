@@ -47,19 +47,11 @@ class SqlApplier(Applier, Generic[Connection]):
         return page.fence, self._entry_of(page)
 
     def raise_fence(self, fence: int) -> None:
-        if self.clerk.raise_fence(fence):
-            return
-        waiting = [slot for slot, _ in self.clerk.listed()]
-        if waiting:
-            raise SinkError(
-                f"{self.binding}: epoch {waiting[0].epoch} was prepared the `prepared` way and is not settled, and this run's is "
-                "`spooled`; nothing was changed",
-                hint="run once with `way: prepared`, or settle it with `pakka indoubt resolve`; then change the way",
+        if not self.clerk.raise_fence(fence):
+            raise UnavailableError(
+                f"{self.binding}: the fence cannot be raised to {fence}: another transaction holds its row; nothing was changed",
+                hint="let the other driver end, then run again; if there is none, let an administrator see what is prepared",
             )
-        raise UnavailableError(
-            f"{self.binding}: the fence cannot be raised to {fence}: another transaction holds its row; nothing was changed",
-            hint="let the other driver end, then run again",
-        )
 
     def close(self) -> None:
         self.clerk.close()
@@ -86,7 +78,7 @@ class SqlApplier(Applier, Generic[Connection]):
             raise SinkError(
                 f"{self.binding}: epoch {page.number} is visible in part, by the `prepared` way, and this run's is `spooled`; nothing "
                 "was changed",
-                hint="run once with `way: prepared`, which finishes it; then change the way",
+                hint="set `way: prepared`, and `pakka indoubt resolve` finishes it; then change the way",
             )
         slots = [[s.slot, s.fence, s.attempt] for s in page.shares.values() if s.slot != HEADER]
         entry = {"v": 1, "epoch": epoch.to_json(), "rows": page.rows, "checksum": page.checksum, "slots": slots}

@@ -200,6 +200,12 @@ class Staging:
             if path.exists():  # something in it was removed by another hand at the same time
                 self.remove(slot)
 
+    def sweep(self, newest: int) -> None:
+        """Remove what is left of epochs up to this one, which is committed."""
+        for slot in self.slots():
+            if slot.epoch <= newest:
+                self.remove(slot)
+
     @contextmanager
     def fenced(self) -> Iterator[None]:
         """A path that is gone because the fence was raised is reported as just that."""

@@ -120,6 +120,10 @@ class Clerk(ABC):
     def roll_back(self, ident: str) -> Answer:
         """End a prepared transaction: its rows vanish."""
 
+    def may_list(self) -> bool:
+        """Whether the server lets this user see what is prepared."""
+        return True
+
     @abstractmethod
     def listed(self) -> Iterator[tuple[Slot, str]]:
         """Every prepared transaction of this pipeline and sink in this database, and its id. Never anybody else's."""
@@ -131,6 +135,11 @@ class Clerk(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of connections. Twice is harmless."""
+
+
+def is_of_server(record: Prepared) -> bool:
+    """It was prepared on the server, and not spooled."""
+    return "id" in record.detail
 
 
 class TwoPhaseCommitter:
@@ -160,6 +169,9 @@ class TwoPhaseCommitter:
         #    An epoch that is whole stays so, also if a person has accepted it without some of its slots.
         if page.newest > epoch.number or page.is_whole:
             return [ALREADY_COMMITTED] * len(prepared)
+        #    A spooled one is refused here: with a header of ours its own way would take the epoch for one that is visible in part.
+        for record in prepared:
+            self._ident(record)
         # 2. From the first visible row on, the ledger must be able to say whose epoch this is.
         if not page.header and not self._write_header(epoch, is_whole=False):
             return [self._overtaken(epoch)] * len(prepared)
@@ -258,6 +270,6 @@ class TwoPhaseCommitter:
         if not isinstance(ident, str):
             raise SinkError(
                 f"{self.binding}: `{record.slot}` was prepared the `spooled` way, and this run's is `prepared`; nothing was changed",
-                hint="run once with `way: spooled`, which finishes it; then change the way",
+                hint="set `way: spooled`, and `pakka indoubt resolve` finishes it; then change the way",
             )
         return ident

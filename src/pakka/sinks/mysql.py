@@ -20,10 +20,10 @@ from pakka.contract.audit import Probe, Scratch
 from pakka.model.id import Binding, Slot
 from pakka.sinks._columns import Place
 from pakka.sinks._mysql_applier import MysqlApplier
-from pakka.sinks._mysql_clerk import MysqlClerk
+from pakka.sinks._mysql_clerk import MysqlClerk, why_not_listed
 from pakka.sinks._mysql_column import Target
 from pakka.sinks._mysql_error import told
-from pakka.sinks._mysql_line import Address, DriverError, Line, code_of, text_of
+from pakka.sinks._mysql_line import Address, Line
 from pakka.sinks._mysql_load import Server
 from pakka.sinks._mysql_probes import Subject, mysql_probes
 from pakka.sinks._mysql_table import fit_to, make_ready, stored_schema
@@ -116,10 +116,5 @@ def why_not_prepared(line: Line) -> str:
         return f"{name} keeps prepared XA transactions safely from {words} on, and this is {'.'.join(map(str, server.version))}"
     if line.ask("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'") == [("wsrep_on", "ON")]:
         return "a Galera cluster has no XA transactions"
-    try:
-        line.ask("XA RECOVER")
-    except DriverError as error:
-        if code_of(error) not in (1227, 1401):
-            raise
-        return f"this user may not see what is prepared ({text_of(error)})"
-    return ""
+    refusal = why_not_listed(line)
+    return f"this user may not see what is prepared ({refusal})" if refusal else ""

@@ -217,10 +217,7 @@ class SpooledCommitter:
             )
         with spool_errors(self.staging):
             self.staging.raise_fence()
-            newest = self._recall().epoch
-            for slot in self.staging.slots():
-                if slot.epoch <= newest:
-                    self.staging.remove(slot)
+            self.staging.sweep(self._recall().epoch)
         return True
 
     def check_position(self, position: str) -> None:

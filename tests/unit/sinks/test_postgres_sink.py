@@ -209,19 +209,6 @@ def test_the_way_may_change_between_two_epochs_and_nothing_is_applied_twice(driv
     assert query("SELECT count(*), count(DISTINCT id) FROM refunds") == [(4, 4)]
 
 
-def test_the_way_may_not_change_while_something_is_prepared(drive):
-    old = drive(way="prepared")
-    old.prepare(0, rows((1, "chai", 1)))
-    sink = PostgresSink(old.sink.url, "refunds", way="spooled")
-    with (
-        closing(sink.open_committer(old.binding, 2)) as committer,
-        pytest.raises(SinkError, match="epoch 0 was prepared") as raised,
-    ):
-        committer.raise_fence()
-    assert "way: prepared" in raised.value.hint
-    old.committer.abort(old.committer.pending())
-
-
 def test_a_broken_constraint_fails_the_slot_and_names_it_with_an_example(drive, query):
     query("CREATE TABLE refunds (id bigint PRIMARY KEY, merchant text CHECK (merchant <> ''), lsn bigint)")
     driver = drive()

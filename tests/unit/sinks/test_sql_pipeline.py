@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,15 +11,20 @@ import psycopg
 import pytest
 
 from pakka.contract.sink import Sink
-from pakka.errors import RegressError, SinkError
+from pakka.coordinator.doubt import Case, Desk, Fate
+from pakka.coordinator.epoch import Harvest
+from pakka.errors import FencedError, RegressError, SinkError
+from pakka.model.epoch import Epoch
+from pakka.model.guarantee import Way
 from pakka.model.id import Binding
 from pakka.sinks._postgres_writer import _lines as postgres_lines
 from pakka.sinks.mysql import MysqlSink
 from pakka.sinks.postgres import PostgresSink
 from pakka.testing.store import MemoryStore
-from tests.fixtures import mysql
+from tests.fixtures import mysql, postgres
 from tests.unit.coordinator.stage import Crash, Stage, crash_at
 
+PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 TABLE = "CREATE TABLE refunds (id bigint PRIMARY KEY, CONSTRAINT small CHECK (id < 9))"
 
 
@@ -27,12 +34,25 @@ class Base:
 
     make: Callable[..., Sink]
     ask: Callable[[str], list[Any] | None]
+    prepared: Callable[[], list[Any]]
 
     def stage(self, **options: Any) -> Stage:
         return Stage({"book": self.make(**options)})
 
+    def staged(self) -> tuple[int, int]:
+        """How many slots wait on the server, and how many in the spool."""
+        return len(self.prepared()), len([*Path("spool").glob("*/fence-*/pakka.*")])
+
     def ids(self) -> list[int]:
         return [i for (i,) in self.ask("SELECT id FROM refunds ORDER BY id") or ()]
+
+
+@pytest.fixture(autouse=True)
+def no_line_is_left():
+    yield
+    for lines in postgres_lines.values():
+        lines.close()
+    postgres_lines.clear()
 
 
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("postgres", "mysql")])
@@ -40,7 +60,8 @@ def base(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the stage has its spool in the current directory
     url = request.getfixturevalue(f"{request.param}_url")
     if request.param == "mysql":
-        yield Base(lambda **options: MysqlSink(url, "refunds", **options), lambda words: mysql.query(url, words))
+        make, ask_mysql = partial(MysqlSink, url, "refunds"), partial(mysql.query, url)
+        yield Base(make, ask_mysql, lambda: mysql.branches(url))
         return
 
     def ask(statement: str) -> list[Any] | None:
@@ -48,10 +69,7 @@ def base(request, tmp_path, monkeypatch):
             cursor = db.execute(statement)
             return cursor.fetchall() if cursor.description else None
 
-    yield Base(lambda **options: PostgresSink(url, "refunds", **options), ask)
-    for lines in postgres_lines.values():
-        lines.close()
-    postgres_lines.clear()
+    yield Base(partial(PostgresSink, url, "refunds"), ask, lambda: ask(PREPARED) or [])
 
 
 def test_a_constraint_that_breaks_after_the_decision_says_what_to_change_and_the_next_run_finishes(base):
@@ -154,3 +172,113 @@ def test_an_epoch_in_part_that_no_decision_names_is_accepted_as_it_is(base):
     stage.reset().accept_sink("book").apply()
     stage.run(1)
     assert base.ids() == [0, 1, 2, *range(8, 16)]
+
+
+# --- The way changes between two runs
+
+STAGED = {"prepared": (2, 0), "spooled": (0, 2)}
+CHANGES = pytest.mark.parametrize(("former", "way"), [("prepared", "spooled"), ("spooled", "prepared")])
+
+
+def in_doubt(stage: Stage) -> tuple[Case, ...]:
+    found = Desk("refunds", stage.sinks, 2, "spool", lambda: 0.0, lambda _: False).survey(stage.store)
+    assert not found.troubles
+    return found.cases
+
+
+@CHANGES
+def test_what_was_left_undecided_is_told_and_undone_by_a_run_that_goes_the_other_way(base, former, way):
+    stage = base.stage(way=former)
+    with crash_at("decide.before", nth=2), pytest.raises(Crash):
+        stage.run(1)
+    assert base.staged() == STAGED[former]
+    stage.sinks = {"book": base.make(way=way)}
+    assert [(case.slot.epoch, case.slot.number, case.fate) for case in in_doubt(stage)] == [
+        (1, 0, Fate.ABORT),
+        (1, 1, Fate.ABORT),
+    ]
+    assert base.staged() == STAGED[former]
+    stage.run(2)
+    assert (base.ids(), base.staged()) == (stage.ids(2), (0, 0))
+    # 2. And back.
+    stage.sinks = {"book": base.make(way=former)}
+    stage.run(3)
+    assert (base.ids(), base.staged()) == (stage.ids(3), (0, 0))
+
+
+@CHANGES
+def test_what_is_decided_is_left_to_the_way_it_was_prepared(base, former, way):
+    stage = base.stage(way=former)
+    with crash_at("decide.after", nth=2), pytest.raises(Crash):
+        stage.run(1)
+    stage.sinks = {"book": base.make(way=way)}
+    told = f"epoch 1 is decided and not yet visible: .* was prepared the `{former}` way, and this run's is `{way}`"
+    with pytest.raises(SinkError, match=told) as raised:
+        stage.run(2)
+    assert raised.value.hint.startswith(f"set `way: {former}`, and `pakka indoubt resolve` finishes it")
+    assert [case.fate for case in in_doubt(stage)] == [Fate.COMMIT] * 2
+    assert (base.ids(), base.staged()) == (stage.ids(0), STAGED[former])
+    stage.sinks = {"book": base.make(way=former)}
+    stage.run(1)
+    stage.sinks = {"book": base.make(way=way)}
+    stage.run(2)
+    assert (base.ids(), base.staged()) == (stage.ids(2), (0, 0))
+
+
+@CHANGES
+def test_an_epoch_whose_decision_is_open_and_that_is_committed_is_no_reason_to_refuse_the_other_way(base, former, way):
+    stage = base.stage(way=former)
+    # Epoch 0 is acknowledged and its decision still open, and epoch 1 is left undecided.
+    with crash_at("decide.before", nth=2), pytest.raises(Crash):
+        stage.run(1)
+    assert [d.epoch.number for d in stage.store.read("refunds").open] == [0]
+    stage.sinks = {"book": base.make(way=way)}
+    stage.run(1)
+    assert (base.ids(), base.staged()) == (stage.ids(1), (0, 0))
+
+
+@CHANGES
+def test_a_driver_of_the_other_way_that_was_taken_over_from_changes_nothing(base, former, way):
+    stage = base.stage(way=former)
+    old = stage.driver()
+    old.start(stage.checkpoint())
+
+    def overtaken(epoch: Epoch, fence: int) -> Harvest:
+        harvest = stage.prepare(epoch, fence)
+        heir.sinks = {"book": base.make(way=way)}
+        heir.run(0)
+        return harvest
+
+    heir = base.stage()
+    heir.store = stage.store
+    with pytest.raises(FencedError):
+        old.deliver(stage.origin(0), overtaken)
+    assert (base.ids(), base.staged()) == (stage.ids(0), (0, 0))
+    heir.run(1)
+    assert (base.ids(), base.staged()) == (stage.ids(1), (0, 0))
+
+
+@pytest.mark.postgres
+def test_auto_that_chooses_another_way_after_the_server_was_set_otherwise_undoes_what_was_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with postgres.running_server(postgres.need_binaries(), max_prepared_transactions="0") as server:
+        sink = PostgresSink(server.create_database(), "refunds")
+        stage = Stage({"book": sink.choose(2)})
+        assert stage.sinks["book"].guarantee().way is Way.SPOOLED
+        with crash_at("decide.before", nth=2), pytest.raises(Crash):
+            stage.run(1)
+        server.stop()
+        server.settings["max_prepared_transactions"] = "2"
+        server.restart()
+        stage.sinks = {"book": sink.choose(2)}
+        assert stage.sinks["book"].guarantee().way is Way.PREPARED
+        with crash_at("decide.before", nth=2), pytest.raises(Crash):
+            stage.run(2)
+        assert not [*Path("spool").glob("*/fence-*/pakka.*")]
+        # 2. More slots than the server prepares.
+        stage.sinks = {"book": sink.choose(3)}
+        assert stage.sinks["book"].guarantee().way is Way.SPOOLED
+        stage.run(3)
+        with psycopg.connect(sink.url) as db:
+            assert [i for (i,) in db.execute("SELECT id FROM refunds ORDER BY id")] == stage.ids(3)
+            assert db.execute(PREPARED).fetchall() == []
