@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 
 from pakka.contract.doubt import Doubting
 from pakka.contract.sink import Committer, Entry, EpochCommit, EpochEntry, Ledger, Sink, SlotCommit, Writer
 from pakka.model.guarantee import Level, SinkGuarantee
+from pakka.model.outcome import Kind
 from pakka.model.prepared import Prepared, add_checksums
 from pakka.testing.contract.table import Beside, case
-from pakka.testing.contract.trial import Driver, Trial, as_json, commit_slot, epoch_of, refunds
+from pakka.testing.contract.trial import Driver, Trial, as_json, commit_slot, epoch_of, refunds, told
 from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 
@@ -199,6 +201,44 @@ def an_epoch_in_part_is_not_called_whole(trial: Trial) -> None:
     last = heir.committer.ledger().last
     is_entered = last is not None and last.epoch == epoch_of(1) and last.slots is None
     require(is_entered, "an epoch without slots was entered, and the ledger does not know it")
+
+
+@case(Beside.HONESTY)
+def an_epoch_accepted_as_whole_refuses_no_slot(trial: Trial) -> None:
+    """A person accepts that the rest of an epoch is lost. From then on it is whole: a slot of it that is refused would run again."""
+    driver = trial.driver(1)
+    committer = driver.committer
+    is_entered = isinstance(committer, EpochEntry) and not isinstance(committer, EpochCommit)
+    if not isinstance(committer, SlotCommit) or not is_entered:
+        raise NotApplicable("it does not commit slot by slot, or is never told that an epoch is whole")
+    records, batches = driver.prepare(0)
+    require(commit_slot(committer, epoch_of(0), records[0]).is_final, "the commit of one slot of three is not final")
+    driver.abort(records[1:], "abort of the others")
+    trial.restart()
+    _accept(trial.driver(2).committer)
+    for fence in (3, 4):
+        trial.restart()
+        _expect_accepted(trial.driver(fence).committer, records)
+    rows = [batches[0], *trial.driver(5).deliver(1)]
+    trial.expect(*rows, when="after an epoch that was accepted in part, and the next one")
+
+
+def _expect_accepted(committer: Committer, records: list[Prepared]) -> None:
+    assert isinstance(committer, SlotCommit)
+    for record in records:
+        kind = commit_slot(committer, epoch_of(0), record).kind
+        what = f"the commit of slot {record.slot.number} of an epoch that was accepted with slot 0 alone"
+        require(kind is Kind.ALREADY_COMMITTED, f"{what} must answer ALREADY_COMMITTED, and answers {kind.name}")
+    last = committer.ledger().last
+    require(last is not None and last.slots is None, "an epoch that was accepted is not called whole")
+
+
+def _accept(committer: Committer) -> None:
+    assert isinstance(committer, EpochEntry)
+    entered = told(partial(committer.enter_epoch, epoch_of(0)))
+    require(
+        entered.is_final, f"an epoch must be entered as it is, and {entered.kind.name} is answered ({entered.reason})"
+    )
 
 
 def _expect_part(ledger: Ledger, records: list[Prepared], when: str) -> None:

@@ -229,6 +229,16 @@ class Hopeful(HonestSlotCommitter):
         return outcome
 
 
+class Exacting(HonestSlotCommitter):
+    """Asks for a slot that is gone before it asks the ledger, which may know that nobody waits for it any more."""
+
+    def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
+        with self.fenced() as db:
+            if self.state(db, record) == "gone":
+                return Outcome.refused(f"`{record.slot}` is gone")
+        return super()._commit(epoch, record)
+
+
 class Careworn(HonestSlotCommitter):
     """Never calls an epoch whole, and does not remember one without slots."""
 

@@ -250,8 +250,11 @@ class HonestSlotCommitter(Settler):
     def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
         with self.fenced() as db:
             self.check_origin(db, epoch)
+            # An epoch that is whole stays so, also if a person has accepted it without some of its slots.
             values = [epoch.number, epoch.number, record.slot.number]
-            if db.execute("SELECT 1 FROM ledger WHERE number > ? OR (number = ? AND slot = ?)", values).fetchone():
+            if db.execute(
+                "SELECT 1 FROM ledger WHERE number > ? OR (number = ? AND slot IN (-1, ?))", values
+            ).fetchone():
                 return ALREADY_COMMITTED
             if self.state(db, record) != "prepared":
                 return Outcome.refused(f"`{record.slot}` is {self.state(db, record)}")

@@ -141,6 +141,11 @@ TWINS: dict[str, Twin] = {
         ("an_epoch_in_part_is_not_called_whole",),
         committer=c.Hopeful,
     ),
+    "exacting": Twin(
+        "refuses a slot of an epoch that was accepted without it",
+        ("an_epoch_accepted_as_whole_refuses_no_slot",),
+        committer=c.Exacting,
+    ),
     "careworn": Twin("never calls an epoch whole", ("an_epoch_in_part_is_not_called_whole",), committer=c.Careworn),
     "blind": Twin(
         "pending is always empty",
