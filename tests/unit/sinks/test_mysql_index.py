@@ -1,4 +1,4 @@
-"""By which unique index a row can meet the row of another key, without a server: expressions are not to be had from MariaDB."""
+"""By which unique index a row can meet the row of another key, without a server; test_mysql_upsert.py has them on one."""
 
 import pytest
 

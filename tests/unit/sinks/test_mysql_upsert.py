@@ -7,6 +7,7 @@ from pakka.errors import SchemaError
 from pakka.model.outcome import COMMITTED, Kind
 from pakka.sinks import _mysql_table
 from pakka.sinks._mysql_culprit import Lineup
+from tests.fixtures.mysql import need_expressions
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
 
 pytestmark = pytest.mark.mysql
@@ -123,10 +124,12 @@ def test_a_row_that_does_not_delete_must_have_what_the_table_needs(mirror):
         ("(id bigint, amount bigint)", "no PRIMARY KEY and no UNIQUE index on exactly"),
         ("(id bigint, amount bigint, UNIQUE KEY k (id, amount))", "on exactly"),
         ("(id varchar(40), amount bigint, UNIQUE KEY k (id(5)))", "on exactly"),
+        ("(id varchar(40), amount bigint, UNIQUE KEY k ((lower(id))))", "on exactly"),
         ("(id bigint PRIMARY KEY, amount bigint UNIQUE)", "another unique index, `amount`"),
     ],
 )
-def test_a_table_whose_indexes_would_change_the_wrong_row_is_refused(site, made, message):
+def test_a_table_whose_indexes_would_change_the_wrong_row_is_refused(mysql_server, site, made, message):
+    need_expressions(mysql_server, made)
     site.ask(f"CREATE TABLE refund {made} ENGINE=InnoDB")
     site.driver().close()
     ids = pa.array(["a"]) if "varchar" in made else pa.array([1])
@@ -140,12 +143,17 @@ MEETS_OTHERS = [
     "UNIQUE KEY k (email(3))",
     "UNIQUE KEY k (id(3), email)",
     "low varchar(9) AS (lower(email)) VIRTUAL, UNIQUE KEY k (low)",
+    "UNIQUE KEY k ((lower(email)))",
+    "UNIQUE KEY k ((lower(email)), (left(id, 3)))",
     "shop int DEFAULT 7, UNIQUE KEY k (shop)",
     "shop int NOT NULL DEFAULT 7, UNIQUE KEY k (shop, email)",
 ]
 
 
-def make_beside_the_key(site: Site, rest: str) -> None:
+@pytest.fixture
+def beside_the_key(mysql_server, site, rest):
+    """A table with what a test adds to its key."""
+    need_expressions(mysql_server, rest)
     site.ask(
         "CREATE TABLE refund (id varchar(9) PRIMARY KEY, email varchar(200) COLLATE utf8mb4_general_ci, "
         f"{rest}) ENGINE=InnoDB"
@@ -153,8 +161,8 @@ def make_beside_the_key(site: Site, rest: str) -> None:
 
 
 @pytest.mark.parametrize("rest", MEETS_OTHERS)
-def test_an_index_by_which_a_row_meets_the_row_of_another_key_is_refused(site, rest):
-    make_beside_the_key(site, rest)
+@pytest.mark.usefixtures("beside_the_key")
+def test_an_index_by_which_a_row_meets_the_row_of_another_key_is_refused(site):
     site.driver().close()
     with pytest.raises(SchemaError, match="another unique index, `k`") as refused:
         site.prepare(site.slot(0), ALIKE)
@@ -164,10 +172,10 @@ def test_an_index_by_which_a_row_meets_the_row_of_another_key_is_refused(site, r
 
 
 @pytest.mark.parametrize("rest", MEETS_OTHERS)
-def test_what_is_refused_would_lose_a_row_without_an_error(site, monkeypatch, rest):
+@pytest.mark.usefixtures("beside_the_key")
+def test_what_is_refused_would_lose_a_row_without_an_error(site, monkeypatch):
     """The twin that looks at no index but that of the key."""
     monkeypatch.setattr(_mysql_table, "other_keys", lambda *_: [])
-    make_beside_the_key(site, rest)
     site.deliver(0, ALIKE)
     assert site.ask("SELECT id FROM refund") == [("key-1",)]
 
@@ -177,14 +185,15 @@ def test_what_is_refused_would_lose_a_row_without_an_error(site, monkeypatch, re
     [
         "UNIQUE KEY k (email, id)",
         "UNIQUE KEY k (email(3), id)",
+        "UNIQUE KEY k ((lower(email)), id)",
         "shop int, UNIQUE KEY k (shop)",
         "shop int DEFAULT NULL, UNIQUE KEY k (shop, email)",
         "n bigint AUTO_INCREMENT, UNIQUE KEY k (n)",
         "n bigint AUTO_INCREMENT, UNIQUE KEY k (n, email)",
     ],
 )
-def test_an_index_by_which_no_row_meets_another_key_is_no_hindrance(site, rest):
-    make_beside_the_key(site, rest)
+@pytest.mark.usefixtures("beside_the_key")
+def test_an_index_by_which_no_row_meets_another_key_is_no_hindrance(site):
     site.deliver(0, ALIKE)
     site.deliver(1, rows(id=["key-2"], email=["abcd"]), fence=2)
     assert site.ask("SELECT id, email FROM refund ORDER BY id") == [("key-1", "abcd"), ("key-2", "abcd")]

@@ -13,7 +13,7 @@ import pytest
 from pakka.contract.sink import Sink
 from pakka.coordinator.doubt import Case, Desk, Fate
 from pakka.coordinator.epoch import Harvest
-from pakka.errors import FencedError, RegressError, SinkError
+from pakka.errors import FencedError, RegressError, SinkError, UnavailableError
 from pakka.model.epoch import Epoch
 from pakka.model.guarantee import Way
 from pakka.model.id import Binding
@@ -282,3 +282,30 @@ def test_auto_that_chooses_another_way_after_the_server_was_set_otherwise_undoes
         with psycopg.connect(sink.url) as db:
             assert [i for (i,) in db.execute("SELECT id FROM refunds ORDER BY id")] == stage.ids(3)
             assert db.execute(PREPARED).fetchall() == []
+
+
+@pytest.mark.mysql
+def test_a_user_who_may_not_see_what_is_prepared_is_not_let_past_it(mysql_server, mysql_url, tmp_path, monkeypatch):
+    if mysql_server.is_mariadb:
+        pytest.skip("every user of MariaDB sees what is prepared")
+    monkeypatch.chdir(tmp_path)
+    database = mysql.database_of(mysql_url)
+    with mysql_server.admin() as db, db.cursor() as cursor:
+        cursor.execute(f"CREATE USER {database}@'%' IDENTIFIED BY 'ink'")
+        cursor.execute(f"GRANT ALL ON {database}.* TO {database}@'%'")
+    stage = Stage({"book": MysqlSink(mysql_url, "refunds", way="prepared")})
+    with crash_at("decide.before", nth=2), pytest.raises(Crash):
+        stage.run(1)
+    theirs = MysqlSink(f"mysql://{database}:ink@{mysql_url.rpartition('@')[2]}", "refunds")
+    stage.sinks = {"book": theirs.choose(2)}
+    assert stage.sinks["book"].guarantee().way is Way.SPOOLED
+    assert in_doubt(stage) == ()
+    with pytest.raises(UnavailableError, match="the fence cannot be raised") as raised:
+        stage.run(1)
+    assert "let an administrator see what is prepared" in raised.value.hint
+    with mysql_server.admin() as db, db.cursor() as cursor:
+        cursor.execute(f"GRANT XA_RECOVER_ADMIN ON *.* TO {database}@'%'")
+    assert len(in_doubt(stage)) == 2
+    stage.run(2)
+    assert [i for (i,) in mysql.query(mysql_url, "SELECT id FROM refunds ORDER BY id")] == stage.ids(2)
+    assert mysql.branches(mysql_url) == []
