@@ -135,7 +135,7 @@ class _Load:
             return
         for statement in (self._delete, self._insert) if self.is_mirror else (self._insert,):
             try:
-                self.line.do(statement(self._newest))
+                self.line.do(statement(self._newest("*")))
             except DriverError as error:
                 if code_of(error) not in OF_A_ROW:
                     raise
@@ -177,13 +177,12 @@ class _Load:
     def _keys(self) -> str:
         return ", ".join(f"n.{quoted(name)}" for name in self.sink.key)
 
-    @property
-    def _newest(self) -> str:
-        """The newest row of each key."""
+    def _newest(self, columns: str) -> str:
+        """These columns of the newest row of each key."""
         keys = ", ".join(quoted(name) for name in self.sink.key)
         version = f"{quoted(self.sink.version)} DESC, " if self.sink.version else ""
         return (
-            f"(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {version}{_ORDER} DESC) "
+            f"(SELECT * FROM (SELECT {columns}, row_number() OVER (PARTITION BY {keys} ORDER BY {version}{_ORDER} DESC) "
             f"AS {_RANK} FROM {self.spool}) AS ranked WHERE {_RANK} = 1) AS n"
         )
 
@@ -198,18 +197,25 @@ class _Load:
     def _insert(self, rows: str) -> str:
         """In the order of its keys, so that two writers do not dead-lock."""
         names = [quoted(column.name) for column in self.columns]
-        chosen = f"WHERE n.{quoted(self.sink.operation)} <> 'delete' " if self.is_mirror else ""
         return (
             f"INSERT INTO {self.sink.where.sql} ({', '.join(names)}) SELECT {', '.join(f'n.{name}' for name in names)} FROM {rows} "
-            f"{chosen}ORDER BY {self._keys} ON DUPLICATE KEY UPDATE {self._updates()}"
+            f"{self._kept}ORDER BY {self._keys} ON DUPLICATE KEY UPDATE {self._updates()}"
         )
+
+    @property
+    def _kept(self) -> str:
+        return f"WHERE n.{quoted(self.sink.operation)} <> 'delete' " if self.is_mirror else ""
 
     def _blame(self, statement: Callable[[str], str], error: DriverError) -> PakkaError | None:
         """The error with the row that a statement fails for; none if no row of them is refused any more."""
         told = text_of(error)
         if told not in self.blamed:
-            lineup = Lineup(self.line, self.sink.where.beside(_RANKS).sql, self.spool, _ORDER)
-            found = lineup.find(f"SELECT n.{_ORDER} FROM {self._newest} ORDER BY {self._keys}", statement)
+            is_insert = statement == self._insert
+            names = [*self.sink.key, _ORDER, *([self.sink.operation] if self.is_mirror else ())]
+            newest = f"{self._newest(', '.join(map(quoted, names)))} {self._kept if is_insert else ''}"
+            ordered = f"SELECT n.{_ORDER} FROM {newest} ORDER BY {self._keys}"
+            lineup = Lineup(self.line, self.sink.where.beside(_RANKS).sql, self.spool, _ORDER, ordered)
+            found = lineup.find(statement, is_ordered=is_insert)
             if found is None:
                 return None
             row, error = found

@@ -5,7 +5,7 @@ import pytest
 
 from pakka.errors import SchemaError
 from pakka.model.outcome import COMMITTED, Kind
-from pakka.sinks import _mysql_table
+from pakka.sinks import _mysql_culprit, _mysql_table
 from pakka.sinks._mysql_culprit import Lineup
 from tests.fixtures.mysql import need_expressions
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
@@ -247,8 +247,21 @@ BLAMED = [
 ]
 
 
+@pytest.fixture(params=["told", "searched"])
+def found(request, monkeypatch, mysql_server):
+    """By what the server tells of the row, if it does, and by a search that takes two rows at a time."""
+    if request.param == "searched":
+        monkeypatch.setattr(_mysql_culprit, "place_told", lambda _: 0)
+        monkeypatch.setattr(_mysql_culprit, "_SOME", 2)
+    elif not mysql_server.is_mariadb:
+        pytest.skip("only MariaDB tells of the row")
+    else:
+        monkeypatch.setattr(Lineup, "_search", lambda *_: pytest.fail("what was told needs no search"))
+
+
 @pytest.mark.parametrize(("constraint", "amounts", "name", "row"), BLAMED)
 @pytest.mark.parametrize("count", [5, 3])
+@pytest.mark.usefixtures("found")
 def test_the_first_row_that_breaks_a_constraint_is_shown(site, constraint, amounts, name, row, count):
     """In the order of the keys, in which the server takes them, and not in that of their coming. Alone it is found too."""
     site.ask("CREATE TABLE orders (id bigint PRIMARY KEY) ENGINE=InnoDB")
@@ -266,6 +279,7 @@ def test_the_first_row_that_breaks_a_constraint_is_shown(site, constraint, amoun
     driver.close()
 
 
+@pytest.mark.usefixtures("found")
 def test_a_row_that_only_an_older_one_of_its_key_breaks_is_not_blamed(site):
     """What another row of the epoch replaces never reaches the table."""
     site.ask(f"CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, {CHECKED}) ENGINE=InnoDB")
@@ -275,16 +289,41 @@ def test_a_row_that_only_an_older_one_of_its_key_breaks_is_not_blamed(site):
     driver.close()
 
 
+@pytest.mark.usefixtures("found")
+def test_a_row_of_a_mirror_is_shown_beside_others_that_are_deleted(mirror):
+    mirror.ask(f"CREATE TABLE refund (id bigint PRIMARY KEY, amount bigint, lsn bigint, {CHECKED}) ENGINE=InnoDB")
+    driver = mirror.driver()
+    batch = rows(
+        id=[5, 4, 3, 2, 1], amount=[9, 1, 9, 1, 1], lsn=[1] * 5, op=["insert", "insert", "delete", "insert", "delete"]
+    )
+    record = mirror.prepare(mirror.slot(0), batch)
+    assert "the row is {id: '5', amount: '9', lsn: '1'}" in mirror.commit(driver, 0, [record]).reason
+    driver.close()
+
+
+def test_a_row_that_a_trigger_refuses_in_another_table_is_shown(site):
+    """The place that MariaDB tells is that in the trigger's own statement, which has one row."""
+    site.ask("CREATE TABLE book (amount bigint, CONSTRAINT small CHECK (amount < 5)) ENGINE=InnoDB")
+    site.ask("CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint) ENGINE=InnoDB")
+    site.ask("CREATE TRIGGER booked BEFORE INSERT ON refund FOR EACH ROW INSERT INTO book VALUES (NEW.amount)")
+    driver = site.driver()
+    record = site.prepare(site.slot(0), rows(id=["a", "b", "c"], amount=[1, 2, 9]))
+    reason = site.commit(driver, 0, [record]).reason
+    assert "small" in reason
+    assert "the row is {id: 'c', amount: '9'}" in reason
+    driver.close()
+
+
 def test_an_epoch_that_is_asked_again_is_not_searched_again(site, monkeypatch):
-    """It takes as long as the epoch itself, and a committer asks many times. The next epoch has rows of its own."""
+    """A committer asks many times. The next epoch has rows of its own."""
     searches = []
     find = Lineup.find
-    monkeypatch.setattr(Lineup, "find", lambda *words: searches.append(1) or find(*words))
+    monkeypatch.setattr(Lineup, "find", lambda *words, **more: searches.append(1) or find(*words, **more))
     site.ask(f"CREATE TABLE refund (id varchar(9) PRIMARY KEY, amount bigint, {CHECKED}) ENGINE=InnoDB")
     driver = site.driver()
     record = site.prepare(site.slot(0), rows(id=["a", "b"], amount=[1, 9]))
     for _ in range(3):
-        assert "small` failed" in (reason := site.commit(driver, 0, [record]).reason)
+        assert "small" in (reason := site.commit(driver, 0, [record]).reason)
         assert "the row is {id: 'b', amount: '9'}" in reason
     assert len(searches) == 1
     site.ask("ALTER TABLE refund DROP CONSTRAINT small")
