@@ -26,6 +26,7 @@ _HINTS = {
     1401: "let the user of `url` see what is prepared: `GRANT XA_RECOVER_ADMIN ON *.* TO user`; or use `way: spooled`",
     1153: "raise `max_allowed_packet` of the server, or keep such rows out by a rule",
     1146: "make the table first, or set `create: true`",
+    1273: "make the table yourself, with a collation of its key that the server has; pakka's own came with MySQL 8.0.17",
     1290: _READS,
     1792: _READS,
     1836: _READS,

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from pakka.errors import SchemaError
+from pakka.errors import SchemaError, SinkError
 from pakka.model.outcome import COMMITTED, Kind
-from pakka.sinks import _mysql_culprit, _mysql_table
+from pakka.sinks import _mysql_column, _mysql_culprit, _mysql_table
 from pakka.sinks._mysql_culprit import Lineup
 from tests.fixtures.mysql import need_expressions
 from tests.unit.sinks.mysql_kit import Site, epoch, rows
@@ -41,6 +41,18 @@ def test_keys_that_the_table_takes_for_one_are_one(site):
     site.ask("CREATE TABLE refund (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY, amount bigint) ENGINE=InnoDB")
     site.deliver(0, rows(id=["a", "A"], amount=[1, 2]))
     assert site.ask("SELECT amount FROM refund") == [(2,)]
+
+
+def test_a_server_that_lacks_the_collation_of_a_key_says_what_to_do(site, monkeypatch):
+    """As MySQL does before 8.0.17."""
+    monkeypatch.setattr(_mysql_column, "_key_type", lambda *_: "varchar(9) COLLATE utf8mb4_of_tomorrow")
+    site.driver().close()
+    with pytest.raises(SinkError, match="Unknown collation") as refused:
+        site.prepare(site.slot(0), rows(id=["a"], amount=[1]))
+    assert refused.value.hint.startswith("make the table yourself")
+    site.ask("CREATE TABLE refund (id varchar(9) COLLATE utf8mb4_bin PRIMARY KEY, amount bigint) ENGINE=InnoDB")
+    site.deliver(0, rows(id=["a"], amount=[1]))
+    assert site.ask("SELECT * FROM refund") == [("a", 1)]
 
 
 def test_a_key_of_several_columns_in_any_order(mysql_url, tmp_path):
