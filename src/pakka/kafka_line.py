@@ -1,5 +1,4 @@
-"""Lines to Kafka, for the sink and the source: an address that never shows its secrets, clients that wait for nothing for ever,
-and what a cluster can be asked.
+"""Lines to Kafka, for the sink and the source: an address that never shows its secrets, and clients that wait for nothing for ever.
 
 Two habits of confluent-kafka that would cost rows are dealt with here, once. A fatal error of a producer comes out of `poll` and
 `flush` as a `KafkaError`, which `except Exception` and even `except BaseException` do not catch: `DriverError` names both kinds. And
@@ -11,29 +10,19 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
-    TopicCollection,
-    TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient
 
-from pakka.contract.lag import Lag
 from pakka.errors import ConfigError
-
-ANSWER_S = 30.0
-"""How long a cluster may take for one answer. A broker that restarts, or a coordinator that moves, is back within it."""
 
 DriverError: tuple[type[BaseException], ...] = (KafkaException, cast(type[BaseException], KafkaError))
 """For `except`: all that the library raises. It must name both, since the second is no `BaseException` to Python."""
@@ -60,14 +49,6 @@ PASSING = frozenset(
 """What brokers say while something moves: a topic was just made, a broker went or came. The library does not ask again by itself
 everywhere.
 """
-_MOVING_S = 10.0
-_HEARD_S = 3.0
-"""How long after a topic was made its leader may not know of it; a topic that is gone is told as late."""
-_PAUSE_S = 0.05
-
-_RECORDS_S = 5.0
-"""How long to wait for the records that say since when transactions are open. Without them it is not known."""
-
 _OWNED = {
     "bootstrap.servers": "it is the option `servers`",
     "metadata.broker.list": "it is the option `servers`",
@@ -195,255 +176,6 @@ def error_of(error: BaseException | KafkaError) -> KafkaError:
 def is_denied(error: BaseException | KafkaError) -> bool:
     """Whether it is a right that is missing, and not an answer."""
     return bool(error_of(error).name().endswith("_AUTHORIZATION_FAILED"))
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as the cluster knows it. A topic that was deleted and made again has another id."""
-
-    name: str
-    id: str
-    partitions: tuple[int, ...]
-    replicas: int
-    """Of the partition that has the fewest."""
-    operations: frozenset[str] = frozenset()
-    """What whoever asks may do with it, such as `WRITE`; empty if the brokers do not tell."""
-
-
-class Cluster:
-    """What a cluster can be asked. Everything raises `DriverError`; `kafka_error.told` makes pakka's errors of them."""
-
-    def __init__(self, address: Address, whose: str = "kafka") -> None:
-        self.address = address
-        self.whose = whose
-        self.admin, self.grievance = address.admin(whose)
-
-    @property
-    def id(self) -> str:
-        """The cluster's own id, the same whatever name it is reached by."""
-        return str(self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).cluster_id)
-
-    @property
-    def brokers(self) -> tuple[int, ...]:
-        nodes = self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).nodes
-        return tuple(sorted(int(node.id) for node in nodes))
-
-    def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
-        """Each of these topics; None for one that is not there."""
-        wanted = list(dict.fromkeys(names))
-        if not wanted:
-            return {}
-
-        def ask() -> dict[str, Topic | None]:
-            asked = self.admin.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=ANSWER_S
-            )
-            return {name: self._topic(name, future) for name, future in asked.items()}
-
-        return self._patiently(ask)
-
-    def topic(self, name: str) -> Topic | None:
-        return self.topics([name])[name]
-
-    def names(self) -> list[str]:
-        """All topics that may be seen from here, without Kafka's own."""
-        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if not name.startswith("__"))
-
-    def topic_settings(self, name: str) -> dict[str, str] | None:
-        """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
-        return self._settings(ResourceType.TOPIC, name)
-
-    def broker_settings(self, broker: int | None = None) -> dict[str, str] | None:
-        """The settings of one broker; of the first, unless one is named. None as above."""
-        return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
-
-    def group_operations(self, group: str) -> frozenset[str]:
-        """What whoever asks may do with a consumer group, whether there is one or not; empty if the brokers do not tell."""
-
-        def ask() -> frozenset[str]:
-            asked = self.admin.describe_consumer_groups([group], include_authorized_operations=True)
-            return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
-
-        # The first group of a cluster has to wait for its coordinator's topic.
-        return self._patiently(ask, most_s=ANSWER_S)
-
-    def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
-        """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""
-        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        return self._offsets(topic, partitions, OffsetSpec.latest(), level)
-
-    def start_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Where each partition begins now: retention and compaction have taken what was before."""
-        return self._offsets(topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
-
-    def held(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Where readers wait for an open transaction, whosever it is: by topic and partition, how far they get. Topics that are not there,
-        or that may not be seen from here, have none.
-        """
-        seen = self._seen(names)
-        wanted = {
-            TopicPartition(name, p): OffsetSpec.latest()
-            for name, topic in seen.items()
-            for p in (topic.partitions if topic else ())
-        }
-
-        def ask() -> dict[tuple[str, int], int]:
-            # Both at once, on a path where every answer counts: whichever comes first, a stable end that has reached the other one says
-            # that nothing is open below it. In the wrong order, what is written in between is taken for held back.
-            whole, stable = (
-                self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-                for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
-            )
-            ends = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in whole.items()}
-            reached = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in stable.items()}
-            return {place: at for place, at in reached.items() if at < ends[place]}
-
-        return self._patiently(ask, seen) if wanted else {}
-
-    def lags(self, names: Iterable[str], reached: Mapping[str, Mapping[int, int]] | None = None) -> list[Lag]:
-        """How far behind each partition of these topics is, for one who has read up to `reached`. A topic that is not there has none."""
-        whole: dict[tuple[str, int], int] = {}
-        stable: dict[tuple[str, int], int] = {}
-        for name, topic in self.topics(names).items():
-            parts = topic.partitions if topic else ()
-            # In this order: what is written in between is not taken for held back.
-            whole |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=False).items()}
-            stable |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=True).items()}
-        opened = self._opened({place: at for place, at in stable.items() if whole[place] > at})
-        found: list[Lag] = []
-        for (name, partition), end in stable.items():
-            at = (reached or {}).get(name, {}).get(partition)
-            held = max(0, whole[name, partition] - end)
-            open_s = opened.get((name, partition)) if held else 0.0
-            found.append(Lag(name, partition, None if at is None else max(0, end - at), held, open_s))
-        return found
-
-    def _opened(self, stable: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], float]:
-        """Since when transactions are open, in seconds: the last stable offset is that of the first record of the oldest one."""
-        if not stable:
-            return {}
-        # One record of each is enough, and a broker sends at least that.
-        little = {"queued_min_messages": "1", "fetch_message_max_bytes": "1"}
-        consumer, _ = self.address.consumer("kafka", group_id="pakka", isolation_level="read_uncommitted", **little)
-        found: dict[tuple[str, int], float] = {}
-        deadline = time.monotonic() + _RECORDS_S
-        try:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in stable.items()])
-            while len(found) < len(stable) and (left := deadline - time.monotonic()) > 0:
-                message = consumer.poll(left)
-                if message is not None and message.error() is None:
-                    place = (str(message.topic()), int(message.partition() or 0))
-                    found.setdefault(place, max(0.0, time.time() - message.timestamp()[1] / 1000))
-        finally:
-            consumer.close()
-        return found
-
-    def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> bool:
-        """Make a topic; -1 leaves a number to the cluster. False: it was there."""
-        new = NewTopic(name, partitions, replicas, config=dict(settings))
-        try:
-            self._wait(self.admin.create_topics([new], operation_timeout=ANSWER_S, request_timeout=ANSWER_S)[name])
-        except KafkaException as error:
-            if error_of(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise
-        return True
-
-    def await_topic(self, name: str) -> Topic:
-        """A topic that was just made: the other brokers hear of it a little later."""
-        deadline = time.monotonic() + ANSWER_S
-        while (topic := self.topic(name)) is None:
-            if time.monotonic() > deadline:
-                raise KafkaException(
-                    KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic `{name}` was made, and is not there")
-                )
-            time.sleep(_PAUSE_S)
-        return topic
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete topics. What is gone already is fine."""
-        wanted = list(names)
-        asked = self.admin.delete_topics(wanted, operation_timeout=ANSWER_S, request_timeout=ANSWER_S) if wanted else {}
-        for future in asked.values():
-            try:
-                self._wait(future)
-            except KafkaException as error:
-                if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-
-    def _topic(self, name: str, future: Future[Any]) -> Topic | None:
-        try:
-            found = self._wait(future)
-        except KafkaException as error:
-            if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
-        partitions = tuple(sorted(int(p.id) for p in found.partitions))
-        replicas = min((len(p.replicas) for p in found.partitions), default=0)
-        operations = frozenset(operation.name for operation in found.authorized_operations or ())
-        return Topic(name, str(found.topic_id), partitions, replicas, operations)
-
-    def _settings(self, kind: ResourceType, name: str) -> dict[str, str] | None:
-        def ask() -> dict[str, str]:
-            (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
-            return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
-
-        try:
-            return self._patiently(ask)
-        except KafkaException as error:
-            if not is_denied(error):
-                raise
-            return None
-
-    def _offsets(
-        self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
-
-        def ask() -> dict[int, int]:
-            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-            return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
-
-        return self._patiently(ask, [topic]) if wanted else {}
-
-    def _seen(self, names: Iterable[str]) -> dict[str, Topic | None]:
-        """Each of these topics; None for one that is not there, or that may not be seen."""
-        wanted = list(names)
-        try:
-            return self.topics(wanted)
-        except KafkaException as error:
-            if error_of(error).code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
-        if len(wanted) == 1:
-            return {wanted[0]: None}
-        # One that may not be seen spoils the answer for all.
-        return {name: topic for each in wanted for name, topic in self._seen([each]).items()}
-
-    def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S) -> Answer:
-        """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
-        began = time.monotonic()
-        while True:
-            try:
-                return ask()
-            except KafkaException as error:
-                code = error_of(error).code()
-                is_new = code == KafkaError.UNKNOWN_TOPIC_OR_PART and bool(topics)
-                patience_s = _HEARD_S if is_new else most_s if code in PASSING else 0
-                if time.monotonic() - began >= patience_s:
-                    raise
-            time.sleep(_PAUSE_S)
-            for topic in topics:
-                with suppress(*DriverError):
-                    self.admin.list_topics(topic, timeout=_PAUSE_S * 20)
-
-    def _wait(self, future: Future[Answer]) -> Answer:
-        try:
-            # The library keeps the time itself; this is for the case that it does not.
-            return future.result(timeout=2 * ANSWER_S)
-        except TimeoutError:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from None
-        finally:
-            self.admin.poll(0)
 
 
 def _as_text(value: Any) -> str:

@@ -152,7 +152,7 @@ def silent(address):
 
 
 def test_a_cluster_that_cannot_be_reached_is_an_error_and_no_verdict(monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 1.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 1.0)
     with pytest.raises(UnavailableError, match=r"kafka://127.0.0.1:1: .*; nothing was changed") as caught:
         audit(KafkaSink.from_url("kafka://127.0.0.1:1/refunds"), "kafka")
     assert "see that the brokers run" in caught.value.hint

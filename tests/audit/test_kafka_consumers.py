@@ -96,6 +96,6 @@ def test_a_way_in_that_is_wrong_is_told(kafka_topics, tmp_path):
 
 
 def test_a_cluster_that_cannot_be_reached_is_told(monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 1.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 1.0)
     with pytest.raises(UnavailableError, match=r"kafka://127\.0\.0\.1:1"):
         lint(["g"], "127.0.0.1:1", None)

@@ -364,7 +364,7 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_not_there_are_told_apart
 ):
     with pytest.raises(RefusedError, match=r"there is no topic `.*missing`; nothing was started"):
         pakka.run(pakka.Pipeline("refunds", source(kafka_topics.name("missing")), {"out": memory["out"]}))
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 2.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 2.0)
     nowhere = KafkaSource("127.0.0.1:1", "in", schema=SCHEMA)
     with pytest.raises(UnavailableError, match="nothing was started"):
         pakka.run(pakka.Pipeline("refunds", nowhere, {"out": memory["out"]}))

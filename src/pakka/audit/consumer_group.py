@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pakka.contract.audit import Finding, Severity
 from pakka.errors import UnavailableError
+from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
-from pakka.kafka_line import Address, Cluster
+from pakka.kafka_line import Address
 from pakka.sinks._kafka_transactions import CannotAskError, Desk, desk
 
 MANY = 10

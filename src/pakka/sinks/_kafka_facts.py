@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pakka.contract.lag import Lag
+from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import told
-from pakka.kafka_line import Cluster, DriverError, Topic, is_denied
+from pakka.kafka_line import DriverError, is_denied
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_cluster import ANSWER_S, Cluster, Topic
 from pakka.kafka_error import RIGHTS, told
-from pakka.kafka_line import ANSWER_S, PASSING, Address, Cluster, Grievance, Topic
+from pakka.kafka_line import PASSING, Address, Grievance
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

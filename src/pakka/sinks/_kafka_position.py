@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from pakka.errors import SinkError
+from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
-from pakka.kafka_line import Address, Cluster, DriverError, is_denied
+from pakka.kafka_line import Address, DriverError, is_denied
 from pakka.sinks._kafka_batch import Place
 
 

@@ -17,8 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pakka.contract.audit import AUDIT_ID, audit_pipeline
 from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_cluster import ANSWER_S, Cluster
 from pakka.kafka_error import told
-from pakka.kafka_line import ANSWER_S, PASSING, Cluster, DriverError, error_of
+from pakka.kafka_line import PASSING, DriverError, error_of
 from pakka.model.id import Binding
 from pakka.sinks._kafka_topic import USUAL_BYTES
 from pakka.sinks._kafka_transactions import CannotAskError, desk

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
-from pakka.kafka_line import Address, Cluster
+from pakka.kafka_line import Address
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, SETTINGS, LedgerTopic

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pakka.errors import SinkError
+from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import RIGHTS, told
-from pakka.kafka_line import Address, Cluster, Topic
+from pakka.kafka_line import Address
 from pakka.sinks._kafka_limit import Limits
 
 if TYPE_CHECKING:

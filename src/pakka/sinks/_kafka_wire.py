@@ -14,8 +14,9 @@ from kafka import errors  # type: ignore[import-untyped]
 from kafka.protocol.metadata import CoordinatorType  # type: ignore[import-untyped]
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
+from pakka.kafka_cluster import ANSWER_S
 from pakka.kafka_error import told_error
-from pakka.kafka_line import ANSWER_S, Address
+from pakka.kafka_line import Address
 from pakka.sinks._kafka_transactions import CannotAskError, open_admin
 
 PATIENCE_S = ANSWER_S

@@ -20,8 +20,9 @@ from pakka.contract.audit import Probe, Scratch
 from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
+from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import MAKE_TOPIC, told
-from pakka.kafka_line import Address, Cluster
+from pakka.kafka_line import Address
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier

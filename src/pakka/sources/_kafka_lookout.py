@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pakka.errors import PakkaError, RefusedError, RegressError
+from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
-from pakka.kafka_line import Address, Cluster, Topic
+from pakka.kafka_line import Address
 from pakka.model.event import Noticed
 from pakka.sources._note import Note
 

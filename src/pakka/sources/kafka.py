@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 from pakka.contract.lag import Lag
 from pakka.contract.source import Jars
 from pakka.errors import ConfigError, RefusedError
+from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
-from pakka.kafka_line import Address, Cluster, Topic
+from pakka.kafka_line import Address
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.sources import _kafka_decode as decode

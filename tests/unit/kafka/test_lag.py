@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 from pakka.contract.lag import Lag, Lagging, LaggingSink, Timed
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
-from pakka.kafka_line import Address, Cluster
+from pakka.kafka_cluster import Cluster
+from pakka.kafka_line import Address
 from pakka.observe import catalogue as c
 from pakka.observe.figures import SOURCE, Figures, sink_part
 from pakka.observe.sampler import Sampler
@@ -150,7 +151,7 @@ def test_a_record_has_its_own_time_where_the_rows_keep_it(options, column):
 
 
 def test_a_cluster_that_is_not_there_is_told(monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 0.5)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 0.5)
     with pytest.raises(UnavailableError, match="source kafka: "):
         KafkaSource("127.0.0.1:1", "settlements", format="raw").lags("")
     assert kafka.offsets_in("") == kafka.offsets_in('{"other": 1}') == {}

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pakka.errors import SchemaError, UnavailableError
-from pakka.kafka_line import Cluster
+from pakka.kafka_cluster import Cluster
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, alter, maker_of, read, refunds, values
@@ -165,7 +165,7 @@ class TestNoAnswer:
             def silent(*_):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
 
-            monkeypatch.setattr("pakka.kafka_line.Cluster._settings", silent)
+            monkeypatch.setattr("pakka.kafka_cluster.Cluster._settings", silent)
 
         return silence
 

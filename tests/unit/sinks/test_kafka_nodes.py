@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from pakka.kafka_line import Cluster
+from pakka.kafka_cluster import Cluster
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
 from tests.fixtures.kafka import Topics, need_kafka, running_kafka

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from pakka.errors import PakkaError, RefusedError, SchemaError, SinkError
-from pakka.kafka_line import Cluster
+from pakka.kafka_cluster import Cluster
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
 from pakka.sinks.kafka import KafkaSink
@@ -252,7 +252,7 @@ def test_a_source_that_may_not_read_its_topic_is_refused_before_spark_is_asked(r
 
 
 def test_a_wrong_password_is_told_as_such(guarded, topics, tmp_path, monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 3.0)
     topics.create("refunds")
     sink = _sink(guarded[1], topics, "wr0ng")
     with pytest.raises(SinkError, match="uthentication") as refused:
@@ -262,7 +262,7 @@ def test_a_wrong_password_is_told_as_such(guarded, topics, tmp_path, monkeypatch
 
 
 def test_a_plain_client_at_a_guarded_door_is_told_what_to_set(guarded, topics, tmp_path, monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 3.0)
     sink = KafkaSink(guarded[1], topic=topics.create("refunds"), ledger=f"{topics.prefix}pakka")
     with pytest.raises(PakkaError) as refused:
         Driver(sink, tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
-from pakka.kafka_line import Cluster
+from pakka.kafka_cluster import Cluster
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
@@ -75,7 +75,7 @@ class TestOptions:
         assert sink.ledger_topic(binding) == "pakka.ledger.refunds.out"
 
     def test_brokers_that_are_not_there_are_told_with_the_reason(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 1.0)
+        monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 1.0)
         sink = KafkaSink(SERVERS, topic="t")
         with pytest.raises(UnavailableError, match=r"Connection refused.*nothing was changed") as told:
             sink.open_committer(Binding("refunds", "out", str(tmp_path)), 1).ledger()

@@ -78,7 +78,7 @@ def test_rows_go_through(sink, guarded, tmp_path, way):
 
 
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(sink, guarded, tmp_path, monkeypatch):
-    monkeypatch.setattr("pakka.kafka_line.ANSWER_S", 3.0)
+    monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 3.0)
     strange = replace(sink, settings={**sink.settings, "ssl.ca.location": str(guarded[3])})
     with pytest.raises(SinkError, match="certificate") as refused:
         Driver(strange, tmp_path)

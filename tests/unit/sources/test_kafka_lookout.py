@@ -6,14 +6,15 @@ from contextlib import nullcontext
 import pytest
 
 from pakka.errors import PakkaError, RegressError
-from pakka.kafka_line import Address, Topic
+from pakka.kafka_cluster import Topic
+from pakka.kafka_line import Address
 from pakka.sources import _kafka_lookout
 from pakka.sources._kafka_lookout import KafkaLookout, Wanted
 from pakka.sources._note import Note
 
 
 class Fake:
-    """A cluster as `kafka_line.Cluster` shows it."""
+    """A cluster as `kafka_cluster.Cluster` shows it."""
 
     def __init__(self) -> None:
         self.id = "cluster-1"
