@@ -85,6 +85,15 @@ class Cluster:
         """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
         return self._settings(ResourceType.TOPIC, name)
 
+    def hides_settings(self, name: str) -> bool:
+        """Whether it takes a right to read the settings of a topic that is not there, also of one that is not there itself."""
+        try:
+            return self.topic_settings(name) is None
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+
     def broker_settings(self, broker: int | None = None) -> dict[str, str] | None:
         """The settings of one broker; of the first, unless one is named. None as above."""
         return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
@@ -180,6 +189,23 @@ class Cluster:
                 return False
             raise
         return True
+
+    def refusal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> KafkaError | None:
+        """Why a topic that is not there could not be made, as the brokers say. Nothing is made."""
+        new = NewTopic(name, partitions, replicas, config=dict(settings))
+
+        def ask() -> None:
+            self._wait(self.admin.create_topics([new], validate_only=True, request_timeout=ANSWER_S)[name])
+
+        try:
+            self._patiently(ask)
+        except KafkaException as error:
+            refused = error_of(error)
+            # The library's own numbers are below 0, and say that there was no answer.
+            if refused.code() < 0 or refused.code() in PASSING:
+                raise
+            return None if refused.code() == KafkaError.TOPIC_ALREADY_EXISTS else refused
+        return None
 
     def await_topic(self, name: str) -> Topic:
         """A topic that was just made: the other brokers hear of it a little later."""

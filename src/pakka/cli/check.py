@@ -12,12 +12,13 @@ from pakka import state
 from pakka.cli.option import load, requires, tells
 from pakka.cli.place import Place, is_on_network, places
 from pakka.cli.render import Screen
-from pakka.contract.audit import Finding, Probing, Severity
+from pakka.contract.audit import Finding, Probing, Severity, probing_of
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.assess import assess, require
 from pakka.coordinator.watch import look, spool_of
 from pakka.errors import RefusedError
 from pakka.model.guarantee import Guarantee, Level, Part
+from pakka.model.id import Binding
 
 
 class Setting(NamedTuple):
@@ -67,7 +68,9 @@ def settings_of(pipeline: Pipeline) -> list[Setting]:
     """Every setting of the sinks and of the state store that can weaken the guarantee, as it is now."""
     found = [Setting("the state store", finding) for finding in state.settings_of(pipeline.state)]
     subjects: dict[str, object] = {**spool_of(pipeline)}
-    subjects |= {f"sink `{name}`": output.sink for name, output in pipeline.outputs.items()}
+    for name, output in pipeline.outputs.items():
+        binding = Binding(pipeline.name, name, pipeline.spool_path)
+        subjects[f"sink `{name}`"] = probing_of(output.sink, binding)
     for subject, probing in subjects.items():
         if isinstance(probing, Probing):
             found += [Setting(subject, look(subject, probe)) for probe in probing.probes()]

@@ -1,8 +1,8 @@
 """What a sink adds so that it can be audited, and its settings read.
 
-Two small powers, each on its own. `Auditable` lends the auditor a scratch area of the live system: a sink like this one,
+Small powers, each on its own. `Auditable` lends the auditor a scratch area of the live system: a sink like this one,
 on a table or a directory of its own, and a way to look at it as any program would. `Probing` names the settings that can
-weaken a guarantee without anybody noticing, and how to read them.
+weaken a guarantee without anybody noticing, and how to read them; `Placed` those of one pipeline's place in it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from pakka.contract.sink import Sink
+from pakka.model.id import Binding
 
 AUDIT_ID = "audit_id"
 """The column by which a reader of a scratch area tells rows apart; a string."""
@@ -79,6 +80,19 @@ class Probing(Protocol):
 
     def probes(self) -> Sequence[Probe]:
         """Every setting that matters. Making the list does no I/O; `Probe.look` does."""
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """The power to say it of one place in a pipeline. For sinks whose names in their system are made of it, and so the rights to them."""
+
+    def probing(self, binding: Binding) -> Probing:
+        """The settings that matter to the sink in this place."""
+
+
+def probing_of(sink: Sink, binding: Binding) -> object:
+    """What has the settings of a sink in its place."""
+    return sink.probing(binding) if isinstance(sink, Placed) else sink
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
-from pakka.contract.audit import Probing
+from pakka.contract.audit import Probing, probing_of
 from pakka.contract.sink import Sink, Telling
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import (
@@ -32,6 +32,7 @@ from pakka.errors import (
 )
 from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
 from pakka.model.event import Aborted, Listen, Retried
+from pakka.model.id import Binding
 from pakka.model.latency import add_ages
 from pakka.model.phase import Phase, move
 from pakka.model.prepared import Prepared, SlotReport, totals
@@ -104,7 +105,7 @@ class Coordinator:
         self.sweep_every = sweep_every
         self.teller = Teller(clock, listen)
         subjects: dict[str, object] = {"the state store": store, **(probing or {})}
-        subjects |= {f"sink `{name}`": sink for name, sink in sinks.items()}
+        subjects |= {f"sink `{name}`": probing_of(sink, Binding(pipeline, name, spool)) for name, sink in sinks.items()}
         self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep)
         self._run: Recovered | None = None
         self._committed: Epoch | None = None

@@ -10,6 +10,8 @@ from pakka.contract.lag import Lag
 from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import told
 from pakka.kafka_line import DriverError, is_denied
+from pakka.model.id import Binding
+from pakka.sinks._kafka_rights import Lack, ask
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -40,6 +42,12 @@ class TopicFacts:
     """None: this user may not read them."""
     is_hidden: bool = False
     """This user may not even see whether it is there."""
+    is_to_make: bool = False
+    """It is not there, and the sink makes it."""
+    may_make: bool = True
+    """This user may do that."""
+    trouble: str = ""
+    """What else keeps it from being made, as the brokers say."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,15 @@ class Facts:
     target: TopicFacts | None
     """None: rows name their topics."""
     ledgers: tuple[TopicFacts, ...]
-    """All ledger topics with the sink's prefix: the sink does not know of which pipeline it is."""
+    """Those of the sink; where its place in a pipeline is not known, all that are there with its prefix."""
     log: TopicFacts
     """Where the coordinators write down what became of transactions."""
     asked_ms: int
     """How long a transaction of the sink may be open."""
+    lacks: tuple[Lack, ...]
+    """Rights that are missing."""
+    is_placed: bool
+    """The sink's place in a pipeline is known, and so its transactional id."""
     held: tuple[Lag, ...] = ()
     """Partitions whose readers wait for a transaction that is open."""
 
@@ -70,20 +82,22 @@ class Facts:
         return None if most is None else int(most)
 
 
-def read_facts(sink: KafkaSink) -> Facts:
+def read_facts(sink: KafkaSink, binding: Binding | None = None) -> Facts:
+    """As it is now; of the sink in its place, if that is known."""
     cluster = Cluster(sink.address)
     with told("kafka", sink.address, cluster.grievance):
         brokers = len(cluster.brokers)
         settings = cluster.broker_settings()
-        ledgers = [
-            name for name in cluster.names() if name.startswith((f"{sink.ledger}.ledger.", f"{sink.ledger}.slots."))
-        ]
+        target = _target(sink, cluster, brokers, settings) if sink.topic else None
+        ledgers = _ledgers(sink, binding, cluster, brokers)
         facts = Facts(
             settings,
-            _target(sink, cluster, brokers, settings) if sink.topic else None,
-            tuple(_topic(cluster, brokers, name) for name in ledgers),
+            target,
+            ledgers,
             _log(cluster, brokers, settings),
             sink.transaction_ms(cluster),
+            ask(sink, binding, cluster, [target] if target else [], ledgers),
+            binding is not None,
         )
         there = [topic.name for topic in facts.topics if topic.topic is not None]
         return replace(facts, held=tuple(lag for lag in cluster.lags(there) if lag.held))
@@ -91,11 +105,37 @@ def read_facts(sink: KafkaSink) -> Facts:
 
 def _target(sink: KafkaSink, cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
     found = _topic(cluster, brokers, sink.topic)
-    if found.topic is not None or found.is_hidden or not sink.create or settings is None:
+    if found.topic is not None or found.is_hidden or not sink.create:
         return found
-    usual = int(settings.get("default.replication.factor", 1))
-    replicas = sink.replication if sink.replication > 0 else usual
-    return TopicFacts(sink.topic, brokers, None, replicas, _inherited(settings))
+    if settings is not None:
+        usual = int(settings.get("default.replication.factor", 1))
+        replicas = sink.replication if sink.replication > 0 else usual
+        found = TopicFacts(sink.topic, brokers, None, replicas, _inherited(settings))
+    return _to_make(cluster, found, sink.partitions, sink.replication, {})
+
+
+def _ledgers(sink: KafkaSink, binding: Binding | None, cluster: Cluster, brokers: int) -> tuple[TopicFacts, ...]:
+    if binding is None:
+        begin = (f"{sink.ledger}.ledger.", f"{sink.ledger}.slots.")
+        return tuple(_topic(cluster, brokers, name) for name in cluster.names() if name.startswith(begin))
+    books = [sink.open_book(binding), *([sink.open_slots(binding).topic()] if sink.way == "prepared" else [])]
+    found = [(book, _topic(cluster, brokers, book.name)) for book in books]
+    return tuple(
+        facts if facts.topic is not None or facts.is_hidden else _to_make(cluster, facts, *book.shape(brokers))
+        for book, facts in found
+    )
+
+
+def _to_make(
+    cluster: Cluster, facts: TopicFacts, partitions: int, replicas: int, settings: Mapping[str, str]
+) -> TopicFacts:
+    """A topic that is not there yet: whether the brokers would let this user make it, and as it would be."""
+    refused = cluster.refusal(facts.name, partitions, replicas, settings)
+    if refused is None:
+        return replace(facts, is_to_make=True)
+    is_right = is_denied(refused)
+    trouble = "" if is_right else cluster.address.scrub(refused.str())
+    return replace(facts, is_to_make=True, may_make=not is_right, trouble=trouble)
 
 
 def _log(cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:

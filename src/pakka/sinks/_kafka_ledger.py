@@ -118,13 +118,16 @@ class LedgerTopic:
         with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
             found = cluster.topic(self.name)
             if found is None:
-                replicas = min(_REPLICAS, len(cluster.brokers))
-                in_sync = str(min(2, replicas))
-                cluster.create(self.name, 1, replicas, {**self.settings, "min.insync.replicas": in_sync})
+                cluster.create(self.name, *self.shape(len(cluster.brokers)))
                 found = cluster.await_topic(self.name)
             # Also if it was just made: perhaps by somebody else, in the very same moment.
             self._check(found)
         self._is_there = True
+
+    def shape(self, brokers: int) -> tuple[int, int, dict[str, str]]:
+        """What the topic is made with where there are so many brokers: partitions, replicas and settings."""
+        replicas = min(_REPLICAS, brokers)
+        return 1, replicas, {**self.settings, "min.insync.replicas": str(min(2, replicas))}
 
     def _check(self, topic: Topic) -> None:
         """A ledger that somebody else has made must keep its newest record for ever, have one end, and let us in."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe
+from pakka.model.id import Binding
+from pakka.sinks import _kafka_rights
 from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
+from pakka.sinks._kafka_rights import Lack
 from pakka.sinks._kafka_transactions import CannotAskError, Desk, Holder, desk
 from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 
@@ -32,16 +36,27 @@ _FORGETS = "killed right after a commit, it may forget to show it to readers, wh
 Judge = Callable[["KafkaSink", Facts], Finding]
 
 
-def kafka_probes(sink: KafkaSink) -> Sequence[Probe]:
+@dataclass(frozen=True)
+class PlacedSink:
+    """A Kafka sink in its place, whose ledger and transactional id are known by name."""
+
+    sink: KafkaSink
+    binding: Binding
+
+    def probes(self) -> Sequence[Probe]:
+        return kafka_probes(self.sink, self.binding)
+
+
+def kafka_probes(sink: KafkaSink, binding: Binding | None = None) -> Sequence[Probe]:
     """Every setting that matters for this sink. Making the list does no I/O."""
-    look_round = Round(lambda: read_facts(sink))
+    look_round = Round(lambda: read_facts(sink, binding))
 
     def probe(name: str, judge: Judge) -> Probe:
         return Probe(name, lambda: judge(sink, look_round.facts(name)))
 
     return (
         Probe("server version", lambda: _server_version(sink), is_cheap=False),
-        probe("rights", _rights),
+        probe("rights", _kafka_rights.judge),
         probe("target topic", _target_topic),
         probe("replication factor", partial(_of_each, "replication factor", _replicas)),
         probe("min.insync.replicas", partial(_of_each, "min.insync.replicas", _in_sync)),
@@ -71,32 +86,6 @@ def _server_version(sink: KafkaSink) -> Finding:
     return Finding(name, FINE, value, "the sink ends transactions as protocol 1 has it, which these brokers know")
 
 
-def _rights(sink: KafkaSink, facts: Facts) -> Finding:
-    name, missing = "rights", []
-    if facts.target is not None:
-        # Without the second one the topic's limits are not known before the decision, unless the sink is told.
-        wanted = ("WRITE", "DESCRIBE_CONFIGS") if sink.max_record_bytes is None else ("WRITE",)
-        missing += [(facts.target.name, right) for right in _missing(facts.target, *wanted)]
-    for ledger in facts.ledgers:
-        missing += [(ledger.name, right) for right in _missing(ledger, "READ", "WRITE")]
-    if missing:
-        value = ", ".join(f"no {right} on topic {topic}" for topic, right in missing)
-        fix = "; ".join(_grant(sink, right, topic) for topic, right in missing)
-        return Finding(name, BREAKS, value, "the user of `settings` cannot do what the sink does", fix)
-    why = (
-        "records and ledger may be written; whether the transactional id may be used, a broker tells at the start only"
-    )
-    return Finding(name, FINE, "enough for the topics", why)
-
-
-def _missing(facts: TopicFacts, *rights: str) -> list[str]:
-    if facts.is_hidden:
-        return list(rights)
-    told = facts.topic.operations if facts.topic is not None else frozenset[str]()
-    # Brokers without ACLs name every operation; those that name none are too old to tell.
-    return [right for right in rights if right not in told] if told else []
-
-
 def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
     name, target = "target topic", facts.target
     if target is None:
@@ -108,6 +97,9 @@ def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
         return Finding(
             name, BREAKS, "hidden", "the user of `settings` may not see it", _grant(sink, "WRITE", target.name)
         )
+    if target.trouble:
+        why = f"pakka cannot make it: {target.trouble}"
+        return Finding(name, BREAKS, "no topic yet", why, "change `partitions` and `replication`, or make it yourself")
     if sink.create:
         return Finding(name, FINE, "no topic yet", "pakka makes it when the first rows come")
     why = "there is no such topic, and `create: false` forbids to make it"
@@ -241,6 +233,11 @@ def _ledger_topic(sink: KafkaSink, facts: Facts) -> Finding:
 
 
 def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
+    if ledger.trouble:
+        why = f"pakka cannot make {ledger.name}: {ledger.trouble}"
+        return Finding(name, BREAKS, "none yet", why, "make it yourself: compacted, of one partition")
+    if ledger.is_to_make:
+        return Finding(name, FINE, "none yet", "pakka makes it, compacted, of one partition")
     partitions = len(ledger.topic.partitions) if ledger.topic is not None else 1
     if partitions != 1:
         why = "a ledger has one end: in several partitions there is no newest record, and the sink refuses it"
@@ -362,6 +359,4 @@ def _alter(sink: KafkaSink, topic: TopicFacts, setting: str) -> str:
 
 
 def _grant(sink: KafkaSink, right: str, topic: str = "") -> str:
-    user = sink.address.settings.get("sasl.username", "NAME")
-    where = f"--topic {topic}" if topic else "--cluster"
-    return f"kafka-acls.sh --bootstrap-server {sink.servers} --add --allow-principal User:{user} --operation {right} {where}"
+    return Lack(right, "topic" if topic else "cluster", topic).grant(sink)

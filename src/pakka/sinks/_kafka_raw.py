@@ -106,7 +106,7 @@ class Registry(Wire):
 
     def end(self, handle: Handle, *, is_commit: bool, patience_s: float | None = None) -> End:
         """Commit or abort. It may be repeated freely, unless more has followed. `UnknownOutcomeError`: asked, and no answer."""
-        request = _end_request(handle, is_commit)
+        request = end_request(handle, is_commit)
         is_unanswered = False
 
         def ask() -> End:
@@ -133,7 +133,7 @@ class Registry(Wire):
         def ask() -> End:
             # Both are on their way before the first is answered: whoever dies between them leaves a transaction that is to be aborted.
             node = self._coordinator(handle.id)
-            first, second = self._send_all([(begin, node), (_end_request(handle, is_commit), node)])
+            first, second = self._send_all([(begin, node), (end_request(handle, is_commit), node)])
             for place, error in begun(first):
                 if error in _GONE:
                     return End.GONE
@@ -281,33 +281,37 @@ class Registry(Wire):
         return found
 
     def _fetch(self, topic: str, offset: int) -> list[Any]:
-        part = FetchRequest.FetchTopic.FetchPartition(
-            partition=0,
-            current_leader_epoch=-1,
-            fetch_offset=offset,
-            log_start_offset=-1,
-            partition_max_bytes=_FETCH_BYTES,
-        )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=_FETCH_BYTES,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[FetchRequest.FetchTopic(topic=topic, partitions=[part])],
-            forgotten_topics_data=[],
-            rack_id="",
-            max_version=_FETCH_VERSION,
-        )
         admin = self._open()
         leaders = admin._manager.run(admin._async_get_leader_for_partitions, [TopicPartition(topic, 0)])
-        answer = self._send(request, next(iter(leaders))).responses[0].partitions[0]
+        answer = self._send(fetch_request(topic, offset), next(iter(leaders))).responses[0].partitions[0]
         error = errors.for_code(answer.error_code)
         if error is not errors.NoError:
             raise error(f"Fetch of `{topic}` at {offset}")
         return list(MemoryRecords(bytes(answer.records or b"")))
+
+
+def fetch_request(topic: str, offset: int) -> Any:
+    """What lies in partition 0 from a place on."""
+    part = FetchRequest.FetchTopic.FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=_FETCH_BYTES,
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[part])],
+        forgotten_topics_data=[],
+        rack_id="",
+        max_version=_FETCH_VERSION,
+    )
 
 
 def begin_request(handle: Handle, places: Collection[Place]) -> Any:
@@ -330,7 +334,7 @@ def begun(answer: Any) -> Iterator[tuple[Place, Any]]:
             yield (str(topic.name), int(part.partition_index)), errors.for_code(part.partition_error_code)
 
 
-def _end_request(handle: Handle, is_commit: bool) -> Any:
+def end_request(handle: Handle, is_commit: bool) -> Any:
     return EndTxnRequest(
         transactional_id=handle.id,
         producer_id=handle.producer_id,

@@ -95,9 +95,13 @@ class SlotsTopic:
         """What the transactional ids of all slots begin with."""
 
     def make(self, cluster: Cluster) -> None:
-        topic = LedgerTopic(self.binding, self.address, self.name, "", SLOT_SETTINGS)
+        topic = self.topic()
         topic.use(cluster)
         topic.make()
+
+    def topic(self) -> LedgerTopic:
+        """The topic alone, which is made like the ledger's."""
+        return LedgerTopic(self.binding, self.address, self.name, "", SLOT_SETTINGS)
 
     def read(self, cluster: Cluster, registry: Registry) -> Found:
         """All of it. Transactions that are being ended are waited for first, so that none is called open which is decided."""

@@ -30,6 +30,8 @@ _PASSING = (
     errors.NotLeaderForPartitionError,
     errors.LeaderNotAvailableError,
     errors.UnknownTopicOrPartitionError,
+    # A coordinator that is no more, or not yet, among the brokers that the line has heard of.
+    errors.UnknownBrokerIdError,
 )
 
 AWAY = (errors.KafkaError, OSError, CannotAskError)

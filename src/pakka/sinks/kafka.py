@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from pakka.contract.audit import Probe, Scratch
+from pakka.contract.audit import Probe, Probing, Scratch
 from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
@@ -220,6 +220,11 @@ class KafkaSink(SpooledSink):
         from pakka.sinks._kafka_probes import kafka_probes
 
         return kafka_probes(self)
+
+    def probing(self, binding: Binding) -> Probing:
+        from pakka.sinks._kafka_probes import PlacedSink
+
+        return PlacedSink(self, binding)
 
     def open_seat(self, post: Post, transactional_id: str, timeout_ms: int) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""

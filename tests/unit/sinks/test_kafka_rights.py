@@ -1,7 +1,10 @@
 """Kafka's sink and source on a broker that asks who comes: the rights that their pages name are enough, and what is missing is told by name."""
 
 import json
+import time
 from contextlib import closing
+from dataclasses import replace
+from itertools import zip_longest
 
 import pyarrow as pa
 import pytest
@@ -16,10 +19,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from pakka.contract.audit import Severity
 from pakka.errors import PakkaError, RefusedError, SchemaError, SinkError
 from pakka.kafka_cluster import Cluster
+from pakka.kafka_line import Address
+from pakka.model.id import Binding
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_topic
+from pakka.sinks._kafka_post import Post
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources.kafka import KafkaSource
 from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
@@ -51,6 +58,7 @@ ENOUGH = {
 }
 """As docs/reference/kafka-sink.md has it: on the target, and on all that begins with the prefix of the ledger."""
 
+PLACE = Binding("refunds", "out", "")
 
 TELLING = {("group", ResourceType.GROUP, AclOperation.READ), ("source", TOPIC, AclOperation.READ)}
 """For the offsets of a source in the same cluster."""
@@ -67,14 +75,18 @@ def guarded():
 def topics(guarded):
     topics = Topics(guarded[0])
     yield topics
-    admin = AdminClient({"bootstrap.servers": guarded[0], "log_level": 2})
+    forbid_all(guarded[0])
+    topics.drop()
+    _kafka_topic.forget()
+
+
+def forbid_all(servers):
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
     for gone in admin.delete_acls([everything], request_timeout=PATIENCE_S).values():
         gone.result(PATIENCE_S)
-    topics.drop()
-    _kafka_topic.forget()
 
 
 @pytest.fixture
@@ -168,6 +180,138 @@ def test_a_right_that_is_missing_is_named_at_the_start_and_nothing_is_written(
     assert isinstance(refused.value, SinkError), refused.value
     assert f"--{told}" in refused.value.hint or "--cluster" in refused.value.hint, refused.value
     assert values(guarded[0], sink.topic) == []
+
+
+def await_rights(sink, value, binding=PLACE):
+    """What the probe finds, when it is this: a broker takes rights into use a moment after it was told."""
+    probing = sink.probing(binding) if binding else sink
+    (probe,) = [probe for probe in probing.probes() if probe.name == "rights"]
+    give_up = time.monotonic() + PATIENCE_S
+    while (finding := probe.look()).value != value:
+        assert time.monotonic() < give_up, finding
+        time.sleep(0.05)
+    return finding
+
+
+def give(servers, kind, name, operation, pattern=LITERAL, permission=AclPermissionType.ALLOW):
+    """One right; or take it away, by DENY."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    made = AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, permission)
+    for done in admin.create_acls([made], request_timeout=PATIENCE_S).values():
+        done.result(PATIENCE_S)
+
+
+def mend(servers, sink, finding):
+    """Do what the fix says: one command or several."""
+    for command in finding.fix.split("; "):
+        words = command.split()
+        assert words[:4] == ["kafka-acls.sh", "--bootstrap-server", sink.servers, "--add"]
+        said = dict(zip(words[4::2], words[5::2], strict=True))
+        assert said.pop("--allow-principal") == f"User:{USER}"
+        operation = AclOperation[said.pop("--operation")]
+        pattern = PREFIXED if said.pop("--resource-pattern-type", "") == "prefixed" else LITERAL
+        ((kind, name),) = said.items()
+        give(servers, {"--topic": TOPIC, "--transactional-id": TRANSACTIONAL_ID}[kind], name, operation, pattern)
+
+
+class TestProbe:
+    """The probe asks for each right, to what is there and to what is not yet, and changes nothing by it."""
+
+    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("is_there", [False, True], ids=["first run", "later run"])
+    @pytest.mark.parametrize(
+        ("missing", "told"),
+        [
+            (("target", TOPIC, AclOperation.WRITE), "no WRITE on topic {target}"),
+            (("target", TOPIC, AclOperation.DESCRIBE_CONFIGS), "no DESCRIBE_CONFIGS on topic {target}"),
+            (("ledger", TOPIC, AclOperation.READ), "no READ on topic {book}"),
+            (("ledger", TOPIC, AclOperation.WRITE), "no WRITE on topic {book}"),
+            (("ledger", TRANSACTIONAL_ID, AclOperation.WRITE), "no WRITE on {id}"),
+        ],
+        ids=lambda given: f"{given[0]}-{given[1].name}-{given[2].name}" if isinstance(given, tuple) else "",
+    )
+    def test_a_right_that_is_missing_is_named_and_its_fix_gives_it(
+        self, missing, told, is_there, way, sink, allow, guarded, topics
+    ):
+        sink = replace(sink, way=way)
+        ident, is_prepared = sink.transactional_id(PLACE), way == "prepared"
+        books = [sink.ledger_topic(PLACE), *([sink.slots_topic(PLACE)] if is_prepared else [])]
+        ids = [f"transactional id {ident}", *([f"transactional ids that begin with {ident}."] if is_prepared else [])]
+        for book in books if is_there else ():
+            topics.create(book.removeprefix(topics.prefix), cleanup_policy="compact")
+        allow(ENOUGH)
+        await_rights(sink, "enough")
+        forbid_all(guarded[0])
+        allow(ENOUGH - {missing})
+        named = [told.format(target=sink.topic, book=b, id=i) for b, i in zip_longest(books, ids)]
+        finding = await_rights(sink, ", ".join(dict.fromkeys(named)))
+        assert finding.severity is Severity.BREAKS
+        mend(guarded[0], sink, finding)
+        assert await_rights(sink, "enough").severity is Severity.FINE
+
+    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    def test_the_right_to_make_the_ledger_is_needed_until_it_is_there(self, way, sink, allow, guarded, topics):
+        sink = replace(sink, way=way)
+        books = [sink.ledger_topic(PLACE), *([sink.slots_topic(PLACE)] if way == "prepared" else [])]
+        allow(ENOUGH - {("ledger", TOPIC, AclOperation.CREATE)})
+        finding = await_rights(sink, ", ".join(f"no CREATE on topic {book}" for book in books))
+        assert finding.severity is Severity.BREAKS
+        for book in books:
+            topics.create(book.removeprefix(topics.prefix), cleanup_policy="compact")
+        await_rights(sink, "enough")
+
+    def test_the_right_to_make_the_target_is_needed_if_the_sink_is_to_make_it(self, guarded, topics, allow):
+        sink = _sink(guarded[1], topics, PASSWORD, create=True)
+        allow(ENOUGH)
+        finding = await_rights(sink, f"no CREATE on topic {sink.topic}")
+        assert finding.severity is Severity.BREAKS
+        mend(guarded[0], sink, finding)
+        await_rights(sink, "enough")
+        assert sink.topic not in Cluster(Address.parse("test", guarded[0])).names(), "it was only asked for"
+
+    def test_a_right_to_the_pipeline_s_id_alone_is_not_enough_for_its_slots(self, sink, allow, guarded):
+        allow(ENOUGH - {("ledger", TRANSACTIONAL_ID, AclOperation.WRITE)})
+        ident = sink.transactional_id(PLACE)
+        give(guarded[0], TRANSACTIONAL_ID, ident, AclOperation.WRITE)
+        await_rights(sink, "enough")
+        await_rights(replace(sink, way="prepared"), f"no WRITE on transactional ids that begin with {ident}.")
+
+    def test_an_id_that_may_be_written_under_and_not_described_is_named(self, sink, allow, guarded):
+        allow(ENOUGH)
+        ident = sink.transactional_id(PLACE)
+        give(guarded[0], TRANSACTIONAL_ID, ident, AclOperation.DESCRIBE, permission=AclPermissionType.DENY)
+        await_rights(sink, f"no DESCRIBE on transactional id {ident}")
+
+    def test_without_a_pipeline_s_name_it_is_not_known_whether_its_id_may_be_used(self, sink, allow, guarded):
+        allow(ENOUGH - {("ledger", TRANSACTIONAL_ID, AclOperation.WRITE)})
+        give(guarded[0], TRANSACTIONAL_ID, sink.transactional_id(PLACE), AclOperation.WRITE)
+        begin = f"no WRITE on transactional ids that begin with {sink.ledger}."
+        finding = await_rights(sink, f"not known; {begin}", None)
+        assert finding.severity is Severity.WARNS
+        assert "`pakka check FILE`" in finding.why
+        mend(guarded[0], sink, finding)
+        await_rights(sink, "enough", None)
+
+    def test_to_ask_changes_nothing(self, sink, allow, guarded, tmp_path):
+        """Neither for a driver in the middle of its work, nor for a transaction that is open under the very id."""
+        allow(ENOUGH)
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, pa.record_batch({"id": [1]}))
+        ident = sink.transactional_id(PLACE)
+        with closing(Post("test", Address.parse("test", guarded[0]))) as post:
+            records = driver.prepare(1, pa.record_batch({"id": [2]}))
+            before = post.described(ident)
+            await_rights(sink, "enough")
+            assert post.described(ident) == before
+            assert driver.commit(1, records).kind is Kind.COMMITTED
+            slot = post.take(f"{ident}.0.0")
+            post.begin_in(slot, [(sink.topic, 0)])
+            opened = post.described(slot.id)
+            assert opened.is_open
+            await_rights(replace(sink, way="prepared"), "enough")
+            assert post.described(slot.id) == opened
+            assert post.end(slot, is_commit=True).is_done
+        assert sorted(v["id"] for v in values(guarded[0], sink.topic, 2)) == [1, 2]
 
 
 def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_path):
