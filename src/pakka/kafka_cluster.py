@@ -74,6 +74,17 @@ class Cluster:
 
         return self._patiently(ask)
 
+    def visible(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """Those of these topics that may be seen; None for one that is not there."""
+        wanted = list(names)
+        try:
+            return self.topics(wanted)
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+        # One that may not be seen spoils the answer for all.
+        return {n: topic for each in wanted for n, topic in self.visible([each]).items()} if len(wanted) > 1 else {}
+
     def topic(self, name: str) -> Topic | None:
         return self.topics([name])[name]
 
@@ -85,10 +96,23 @@ class Cluster:
         """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
         return self._settings(ResourceType.TOPIC, name)
 
+    def settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The same of several topics, asked for at once; without those that may not be read, or are not there."""
+        wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        asked = self.admin.describe_configs(wanted, request_timeout=ANSWER_S) if wanted else {}
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in asked.items():
+            try:
+                found[resource.name] = _values(self._wait(future))
+            except KafkaException as error:
+                if not is_denied(error) and error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
+
     def hides_settings(self, name: str) -> bool:
         """Whether it takes a right to read the settings of a topic that is not there, also of one that is not there itself."""
         try:
-            return self.topic_settings(name) is None
+            return self._settings(ResourceType.TOPIC, name) is None
         except KafkaException as error:
             if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -121,7 +145,7 @@ class Cluster:
         """Where readers wait for an open transaction, whosever it is: by topic and partition, how far they get. Topics that are not there,
         or that may not be seen from here, have none.
         """
-        seen = self._seen(names)
+        seen = self.visible(names)
         wanted = {
             TopicPartition(name, p): OffsetSpec.latest()
             for name, topic in seen.items()
@@ -244,7 +268,7 @@ class Cluster:
     def _settings(self, kind: ResourceType, name: str) -> dict[str, str] | None:
         def ask() -> dict[str, str]:
             (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
-            return {key: str(entry.value) for key, entry in self._wait(future).items() if entry.value is not None}
+            return _values(self._wait(future))
 
         try:
             return self._patiently(ask)
@@ -263,19 +287,6 @@ class Cluster:
             return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
 
         return self._patiently(ask, [topic]) if wanted else {}
-
-    def _seen(self, names: Iterable[str]) -> dict[str, Topic | None]:
-        """Each of these topics; None for one that is not there, or that may not be seen."""
-        wanted = list(names)
-        try:
-            return self.topics(wanted)
-        except KafkaException as error:
-            if error_of(error).code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
-        if len(wanted) == 1:
-            return {wanted[0]: None}
-        # One that may not be seen spoils the answer for all.
-        return {name: topic for each in wanted for name, topic in self._seen([each]).items()}
 
     def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S) -> Answer:
         """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
@@ -302,3 +313,7 @@ class Cluster:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from None
         finally:
             self.admin.poll(0)
+
+
+def _values(entries: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}

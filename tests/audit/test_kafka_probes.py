@@ -4,10 +4,12 @@ Three brokers, because what a second copy is worth is only seen where there are 
 asks who comes.
 """
 
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -24,15 +26,21 @@ from confluent_kafka.admin import (
 
 from pakka.audit.run import audit
 from pakka.contract.audit import Severity
+from pakka.coordinator.epoch import Harvest
 from pakka.errors import RefusedError, SinkError
-from pakka.sinks import _kafka_probes
+from pakka.kafka_cluster import Cluster
+from pakka.kafka_line import Address
+from pakka.model.epoch import Count
+from pakka.model.id import Binding, Slot
+from pakka.model.prepared import SlotReport
+from pakka.sinks import _kafka_probes, _kafka_topic
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_transactions import CannotAskError
 from pakka.sinks.kafka import KafkaSink
 from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka, running_kafka
 from tests.unit.coordinator.stage import Stage
-from tests.unit.sinks.kafka_kit import PATIENCE_S
-from tests.unit.sinks.test_kafka_rights import PASSWORD, SETTINGS, USER
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
+from tests.unit.sinks.test_kafka_rights import PASSWORD, PLACE, SETTINGS, USER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -154,6 +162,20 @@ def test_a_cluster_as_it_should_be_is_left_in_peace(topics):
         ("retention", {"retention_ms": "7200000"}, WARNS, "2 hours", "never sees what was committed"),
         ("message.timestamp.type", {"message_timestamp_type": "LogAppendTime"}, WARNS, "LogAppendTime", "column `at`"),
         ("max.message.bytes", {"max_message_bytes": "5000"}, WARNS, "5000", "`max_record_bytes` is 9000"),
+        (
+            "message.timestamp.before.max.ms",
+            {"message_timestamp_before_max_ms": "7200000"},
+            WARNS,
+            "2 hours",
+            "a row whose `at` is older is refused",
+        ),
+        (
+            "message.timestamp.after.max.ms",
+            {"message_timestamp_after_max_ms": "5000"},
+            WARNS,
+            "5 seconds",
+            "clock is further ahead",
+        ),
     ],
 )
 def test_a_target_topic_that_is_weakened_is_named_and_its_fix_mends_it(topics, name, settings, severity, value, why):
@@ -261,9 +283,159 @@ def test_a_target_that_is_missing_is_named_unless_the_sink_may_make_it(topics):
     }
 
 
-def test_of_topics_that_rows_name_it_is_said_that_they_are_not_known(topics):
-    sink = KafkaSink(topics.bootstrap, topic_column="topic", ledger=topics.name("pakka"), timestamp="at")
-    assert weak(sink) == {"target topic": ("not known", WARNS)}
+def test_times_that_the_topic_sets_itself_have_no_bound(topics):
+    sink = sink_on(topics)
+    bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "1000"}
+    alter(sink.servers, sink.topic, **bounds)
+    await_finding(sink, "message.timestamp.after.max.ms", WARNS)
+    alter(sink.servers, sink.topic, message_timestamp_type="LogAppendTime")
+    await_finding(sink, "message.timestamp.after.max.ms", FINE)
+    assert weak(sink) == {}
+
+
+def test_a_target_that_is_to_be_made_has_the_bounds_that_its_brokers_give(lax_topics):
+    facts = read_facts(sink_on(lax_topics, create=True))
+    assert facts.targets[0].settings["message.timestamp.after.max.ms"] == "3600000"
+
+
+def test_a_target_that_the_brokers_would_not_make_is_named(topics):
+    finding = found(sink_on(topics, create=True, replication=5))["target topic"]
+    assert (finding.value, finding.severity) == ("no topic yet", BREAKS)
+    assert "5" in finding.why
+
+
+class TestNamedTopics:
+    """Topics that rows name are known from the ledger, and else when their rows come: judged as any other, before the decision."""
+
+    @pytest.fixture(autouse=True)
+    def _forget(self):
+        yield
+        _kafka_topic.forget()
+
+    @pytest.fixture
+    def sink(self, topics):
+        return KafkaSink(topics.bootstrap, topic_column="to", ledger=topics.name("pakka"))
+
+    def test_before_rows_have_come_none_is_known(self, sink):
+        for probing in (sink, sink.probing(PLACE)):
+            assert weak(probing) == {"target topic": ("not known", WARNS)}
+
+    def test_those_of_earlier_epochs_are_probed_and_named(self, sink, topics, tmp_path):
+        one, two = topics.create("one"), topics.create("two")
+        Driver(sink, tmp_path).deliver(0, rows_to(one, two))
+        placed = sink.probing(PLACE)
+        assert weak(placed) == {}
+        assert found(placed)["target topic"].value == "2 that rows have named"
+        alter(sink.servers, two, min_insync_replicas="1", retention_ms="7200000")
+        await_finding(placed, "min.insync.replicas", BREAKS)
+        assert weak(placed) == {
+            "min.insync.replicas": (f"1 of 3 of {two}", BREAKS),
+            "retention": (f"2 hours of {two}", WARNS),
+        }
+
+    def test_the_slots_topic_is_none_of_them(self, sink, topics, tmp_path):
+        """A slot that is sent again from the spool leaves it in the ledger."""
+        sink, one = replace(sink, way="prepared"), topics.create("one")
+        driver = Driver(sink, tmp_path)
+        driver.committer.control.know([sink.slots_topic(PLACE)])
+        driver.deliver(0, rows_to(one))
+        assert sink.slots_topic(PLACE) in driver.committer.control.book.read(is_settled=True).topics
+        assert found(sink.probing(PLACE))["target topic"].value == "1 that rows have named"
+        assert weak(sink.probing(PLACE)) == {}
+
+    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize(
+        ("settings", "copies", "told"),
+        [
+            ({"min_insync_replicas": "1"}, 3, "min.insync.replicas is `1 of 3 of"),
+            ({"min_insync_replicas": "1"}, 1, "replication factor is `1 of"),
+            ({"unclean_leader_election_enable": "true"}, 3, "unclean.leader.election.enable is `true of"),
+        ],
+    )
+    def test_one_that_breaks_the_guarantee_is_refused_before_the_decision(
+        self, way, settings, copies, told, sink, topics, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        sink = replace(sink, way=way)
+        good, bad = topics.create("good"), topics.create("bad", copies=copies, **settings)
+        stage = Stage({"refunds": sink})
+        driver = stage.driver(probe_every=0)
+        driver.start(stage.checkpoint())
+        driver.deliver(stage.origin(0), preparing(stage, sink, good))
+        with pytest.raises(SinkError, match=re.escape(f"topic `{bad}` breaks the guarantee: {told}")) as refused:
+            driver.deliver(stage.origin(1), preparing(stage, sink, good, bad))
+        assert "nothing was written" in refused.value.message
+        assert bad in refused.value.hint
+        assert [d.epoch.number for d in stage.store.read("refunds").open] == [0]
+        driver.stop()
+        assert (len(values(sink.servers, good, 1)), values(sink.servers, bad)) == (1, [])
+
+    def test_one_that_is_mended_takes_the_rows(self, sink, topics, tmp_path):
+        bad = topics.create("bad", min_insync_replicas="1")
+        driver = Driver(sink, tmp_path)
+        with pytest.raises(SinkError, match="breaks the guarantee"):
+            driver.prepare(0, rows_to(bad))
+        alter(sink.servers, bad, min_insync_replicas="2")
+        await_setting(sink.servers, bad, "min.insync.replicas", "2")
+        driver.deliver(0, rows_to(bad))
+        assert len(values(sink.servers, bad, 1)) == 1
+
+    def test_what_only_warns_is_told_once(self, sink, topics, tmp_path, caplog):
+        short = topics.create("short", retention_ms="7200000")
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, rows_to(short), rows_to(short))
+        _kafka_topic._lookouts[next(iter(_kafka_topic._lookouts))].seen.clear()
+        driver.deliver(1, rows_to(short))
+        said = [record for record in caplog.records if getattr(record, "about", "") == "weak"]
+        (told,) = said
+        assert f"topic `{short}`: retention is `2 hours`" in told.getMessage()
+        assert told.sink == "out"
+
+    def test_one_that_is_weakened_while_a_pipeline_runs_stops_it(self, sink, topics, tmp_path, monkeypatch):
+        """Also if no row comes for it: what was committed there is no longer safe."""
+        monkeypatch.chdir(tmp_path)
+        one, two = topics.create("one"), topics.create("two")
+        stage = Stage({"refunds": sink})
+        driver = stage.driver(probe_every=1)
+        driver.start(stage.checkpoint())
+        driver.deliver(stage.origin(0), preparing(stage, sink, one, two))
+        alter(sink.servers, two, min_insync_replicas="1")
+        await_setting(sink.servers, two, "min.insync.replicas", "1")
+        with pytest.raises(RefusedError, match=r"was weakened while it runs: min.insync.replicas is `1 of 3 of"):
+            driver.deliver(stage.origin(1), preparing(stage, sink, one))
+        assert [d.epoch.number for d in stage.store.read("refunds").open] == [0]
+        driver.stop()
+
+
+def rows_to(*names):
+    return pa.record_batch({"id": list(range(len(names))), "to": list(names)})
+
+
+def preparing(stage, sink, *names):
+    """The one job of an epoch whose rows name these topics."""
+
+    def prepare(epoch, fence):
+        stage.attempt += 1
+        batch = rows_to(*names)
+        slot = Slot("refunds", "refunds", epoch.number, fence, 0, stage.attempt)
+        writer = sink.open_writer(Binding("refunds", "refunds", "spool"), slot, batch.schema)
+        try:
+            writer.write(batch)
+            prepared = writer.prepare("0" * 16)
+        except BaseException:
+            writer.discard()
+            raise
+        return Harvest(1, [SlotReport(0, (prepared,), Count(len(names), len(names)))])
+
+    return prepare
+
+
+def await_setting(servers, topic, name, value):
+    cluster = Cluster(Address.parse("test", servers))
+    give_up = time.monotonic() + PATIENCE_S
+    while cluster.topic_settings(topic)[name] != value:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -386,7 +558,8 @@ def test_settings_that_may_not_be_read_are_not_taken_for_right(lax, lax_topics):
 
 
 def test_who_says_what_a_topic_takes_needs_no_right_to_ask(lax, lax_topics):
-    sink = guarded(lax, lax_topics, ("refunds", ResourceType.TOPIC, AclOperation.WRITE))
+    rights = [("refunds", ResourceType.TOPIC), ("pakka", ResourceType.TRANSACTIONAL_ID)]
+    sink = guarded(lax, lax_topics, *((*right, AclOperation.WRITE) for right in rights))
     assert found(replace(sink, max_record_bytes=3000))["rights"].severity is FINE
 
 

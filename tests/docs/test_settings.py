@@ -8,12 +8,13 @@ import pytest
 
 from pakka.contract.audit import Probe
 from pakka.durability import Spool, place_probes, sqlite_probes
-from pakka.sinks import _kafka_probes, _mysql_probes, _postgres_probes
+from pakka.sinks import _kafka_judge, _kafka_probes, _mysql_probes, _postgres_probes
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
 from pakka.state.postgres import PostgresStore
 from tests.docs.pages import ROOT
 
+DAY_MS = 24 * 3600 * 1000
 PAGE = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
 
 
@@ -57,7 +58,8 @@ def test_the_spool_has_what_the_page_says():
 def test_the_figures_on_the_page_are_those_of_the_code():
     assert _postgres_probes.OLD_S == _mysql_probes.OLD_S == 3600
     assert _postgres_probes.LONG_S == 600
-    assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S, _kafka_probes.KEPT_MS) == ((2, 5), 60, 24 * 3600 * 1000)
+    assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S) == ((2, 5), 60)
+    assert (_kafka_judge.KEPT_MS, _kafka_judge.OUTAGE_MS, _kafka_judge.SKEW_MS) == (DAY_MS, DAY_MS, 60_000)
     assert (_kafka_probes.SHORT_MS, _kafka_probes.LONG_MS) == (60 * 1000, 3600 * 1000)
     assert (_postgres_probes.OLDEST, _mysql_probes.OLDEST_MYSQL, _mysql_probes.OLDEST_MARIADB[:2]) == (
         120000,

@@ -96,7 +96,8 @@ class Noticed:
 
     pipeline: str
     about: str
-    """What was noticed, of a source: `partitions`, `topics`, `stalled`, `unseen`, `unnoted`; of a sink: `aborted`, `expired`, `gone`, `mended`, `open`, `unsettled`."""
+    """What was noticed, of a source: `partitions`, `topics`, `stalled`, `unseen`, `unnoted`; of a sink: `aborted`, `expired`, `gone`, `mended`, `open`, `unsettled`,
+    `weak`."""
     message: str
     hint: str = ""
     sink: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ _INHERITED = {
     "unclean.leader.election.enable": "unclean.leader.election.enable",
     "cleanup.policy": "log.cleanup.policy",
     "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
     "max.message.bytes": "message.max.bytes",
 }
 """What a topic has from its brokers, unless it says otherwise."""
@@ -56,8 +60,8 @@ class Facts:
 
     settings: Mapping[str, str] | None
     """Of a broker; None: this user may not read them."""
-    target: TopicFacts | None
-    """None: rows name their topics."""
+    targets: tuple[TopicFacts, ...]
+    """The topic of the sink; if rows name them, those that its ledger has from earlier epochs."""
     ledgers: tuple[TopicFacts, ...]
     """Those of the sink; where its place in a pipeline is not known, all that are there with its prefix."""
     log: TopicFacts
@@ -73,7 +77,7 @@ class Facts:
 
     @property
     def topics(self) -> tuple[TopicFacts, ...]:
-        return (*([self.target] if self.target else []), *self.ledgers)
+        return (*self.targets, *self.ledgers)
 
     @property
     def most_ms(self) -> int | None:
@@ -88,19 +92,21 @@ def read_facts(sink: KafkaSink, binding: Binding | None = None) -> Facts:
     with told("kafka", sink.address, cluster.grievance):
         brokers = len(cluster.brokers)
         settings = cluster.broker_settings()
-        target = _target(sink, cluster, brokers, settings) if sink.topic else None
+        fixed = [_target(sink, cluster, brokers, settings)] if sink.topic else []
+        named = _named(sink, binding, cluster, brokers) if binding is not None and not sink.topic else []
         ledgers = _ledgers(sink, binding, cluster, brokers)
         facts = Facts(
             settings,
-            target,
+            (*fixed, *named),
             ledgers,
             _log(cluster, brokers, settings),
             sink.transaction_ms(cluster),
-            ask(sink, binding, cluster, [target] if target else [], ledgers),
+            # Those to topics that rows name are asked for when the rows come.
+            ask(sink, binding, cluster, fixed, ledgers),
             binding is not None,
         )
-        there = [topic.name for topic in facts.topics if topic.topic is not None]
-        return replace(facts, held=tuple(lag for lag in cluster.lags(there) if lag.held))
+        held = cluster.held(topic.name for topic in facts.topics if topic.topic is not None)
+        return replace(facts, held=tuple(lag for lag in cluster.lags({topic for topic, _ in held}) if lag.held))
 
 
 def _target(sink: KafkaSink, cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
@@ -112,6 +118,20 @@ def _target(sink: KafkaSink, cluster: Cluster, brokers: int, settings: Mapping[s
         replicas = sink.replication if sink.replication > 0 else usual
         found = TopicFacts(sink.topic, brokers, None, replicas, _inherited(settings))
     return _to_make(cluster, found, sink.partitions, sink.replication, {})
+
+
+def _named(sink: KafkaSink, binding: Binding, cluster: Cluster, brokers: int) -> list[TopicFacts]:
+    """Topics that rows have named and that are there, as far as the ledger has them and this user may read it."""
+    with closing(sink.open_book(binding)) as book:
+        book.use(cluster)
+        ledger = cluster.visible([book.name]).get(book.name)
+        if ledger is None or (ledger.operations and "READ" not in ledger.operations):
+            return []
+        # What the sink writes for itself is no target.
+        names = [name for name in book.read().topics if name != sink.slots_topic(binding)]
+    there = {name: topic for name, topic in cluster.visible(names).items() if topic is not None}
+    settings = cluster.settings_of(there)
+    return [TopicFacts(name, brokers, topic, topic.replicas, settings.get(name)) for name, topic in there.items()]
 
 
 def _ledgers(sink: KafkaSink, binding: Binding | None, cluster: Cluster, brokers: int) -> tuple[TopicFacts, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,14 @@ class Limits(NamedTuple):
     """`message.timestamp.after.max.ms`: how far the time of a record may be ahead; None if the topic sets its own."""
     behind_ms: int | None = None
     """`message.timestamp.before.max.ms`: how far it may be behind when it is sent."""
+
+
+def time_ms(settings: Mapping[str, str], side: str) -> int | None:
+    """How far the time of a record may be off; None: however far. Brokers before 4.0 have one bound for both sides too."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
+    return min((int(settings[name]) for name in names if name in settings), default=None)
 
 
 Look = Callable[[str], Limits | None]

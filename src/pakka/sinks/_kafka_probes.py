@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from pakka.contract.audit import Finding, Probe
 from pakka.model.id import Binding
 from pakka.sinks import _kafka_rights
 from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
-from pakka.sinks._kafka_rights import Lack
+from pakka.sinks._kafka_judge import DURABILITY, TARGET, alter, configs, grant, not_known, worst
+from pakka.sinks._kafka_judge import Judge as TopicJudge
 from pakka.sinks._kafka_transactions import CannotAskError, Desk, Holder, desk
 from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 
@@ -28,11 +29,6 @@ HELD_MS = 5 * 60 * 1000
 epoch, and the start of a driver, should take less than this."""
 OPEN_S = 60.0
 """Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
-KEPT_MS = 24 * 3600 * 1000
-"""Readers that were down over a day should still find what was committed meanwhile."""
-
-_FORGETS = "killed right after a commit, it may forget to show it to readers, who then wait until pakka writes again and ends what it finds so"
-
 Judge = Callable[["KafkaSink", Facts], Finding]
 
 
@@ -58,16 +54,12 @@ def kafka_probes(sink: KafkaSink, binding: Binding | None = None) -> Sequence[Pr
         Probe("server version", lambda: _server_version(sink), is_cheap=False),
         probe("rights", _kafka_rights.judge),
         probe("target topic", _target_topic),
-        probe("replication factor", partial(_of_each, "replication factor", _replicas)),
-        probe("min.insync.replicas", partial(_of_each, "min.insync.replicas", _in_sync)),
-        probe("unclean.leader.election.enable", partial(_of_each, "unclean.leader.election.enable", _unclean)),
+        *(probe(name, partial(_of_each, name, judge)) for name, judge in DURABILITY.items()),
         probe("transaction log", _transaction_log),
         probe("transaction.max.timeout.ms", _timeout),
         probe("transaction.partition.verification.enable", _verification),
         probe("ledger topic", _ledger_topic),
-        probe("retention", partial(_of_target, "retention", _retention)),
-        probe("message.timestamp.type", partial(_of_target, "message.timestamp.type", _timestamp_type)),
-        probe("max.message.bytes", partial(_of_target, "max.message.bytes", _message_bytes)),
+        *(probe(name, partial(_of_targets, name, judge)) for name, judge in TARGET.items()),
         probe("open transactions", _open_transactions),
     )
 
@@ -87,15 +79,15 @@ def _server_version(sink: KafkaSink) -> Finding:
 
 
 def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
-    name, target = "target topic", facts.target
-    if target is None:
-        why = f"column `{sink.topic_column}` names the topics, and those that are not in a probe are looked at when their rows come"
-        return Finding(name, WARNS, "not known", why, f"pakka audit kafka://{sink.servers}/TOPIC, for each of them")
+    name = "target topic"
+    if not sink.topic:
+        return _named_topics(name, sink, facts)
+    (target,) = facts.targets
     if target.topic is not None:
         return Finding(name, FINE, f"{len(target.topic.partitions)} partitions", "it is there")
     if target.is_hidden:
         return Finding(
-            name, BREAKS, "hidden", "the user of `settings` may not see it", _grant(sink, "WRITE", target.name)
+            name, BREAKS, "hidden", "the user of `settings` may not see it", grant(sink, "WRITE", target.name)
         )
     if target.trouble:
         why = f"pakka cannot make it: {target.trouble}"
@@ -107,83 +99,34 @@ def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
     return Finding(name, BREAKS, "no topic", why, fix)
 
 
-def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    if topic.replicas is None:
-        return _not_known(name, sink, topic)
-    value = f"{topic.replicas} of {topic.name}"
-    if topic.brokers == 1:
-        why = (
-            "the cluster has one broker, which does not wait for its disk: with its machine goes what was committed last, and with "
-            f"its disk everything; {_FORGETS}"
-        )
-        return Finding(name, WARNS, value, why, "run three brokers or more, and have three replicas of every topic")
-    if topic.replicas == 1:
-        why = (
-            "it is on one broker, and brokers do not wait for their disks: with that machine goes what was committed; "
-            f"{_FORGETS}"
-        )
-        fix = (
-            f"kafka-reassign-partitions.sh --bootstrap-server {sink.servers} --execute, with 3 replicas of {topic.name}"
-        )
-        return Finding(name, BREAKS, value, why, fix)
-    return Finding(name, FINE, value, "what one broker loses, another one has")
-
-
-def _in_sync(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    if topic.settings is None or topic.replicas is None:
-        return _not_known(name, sink, topic)
-    wanted, replicas = int(topic.settings["min.insync.replicas"]), topic.replicas
-    value, fix = f"{wanted} of {replicas} of {topic.name}", _alter(sink, topic, f"{name}=2")
-    if wanted > replicas:
-        why = "there are not so many replicas: every write is refused"
-        return Finding(name, BREAKS, value, why, _alter(sink, topic, f"{name}={max(1, replicas - 1)}"))
-    if replicas == 1:
-        return Finding(name, FINE, value, "there is one replica, and no other to wait for; see replication factor")
-    if wanted == 1:
-        why = "while its other replicas are behind, one broker alone acknowledges a commit, and if it is lost then, the commit is"
-        return Finding(name, BREAKS, value, why, fix)
-    if wanted == replicas:
-        why = "nothing can be written while a single broker is down"
-        return Finding(name, WARNS, value, why, f"have 3 replicas of {topic.name}, or more")
-    return Finding(name, FINE, value, "a commit is on more than one broker before it is acknowledged")
-
-
-def _unclean(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    if topic.settings is None:
-        return _not_known(name, sink, topic)
-    if topic.settings.get(name) != "true":
-        return Finding(name, FINE, "false", "only a replica that has all that was committed can lead")
-    why = "a replica that is behind may lead: committed records vanish, and where the ledger does, its epochs come a second time"
-    severity = BREAKS if (topic.replicas or 2) > 1 else WARNS
-    return Finding(name, severity, f"true of {topic.name}", why, _alter(sink, topic, f"{name}=false"))
+def _named_topics(name: str, sink: KafkaSink, facts: Facts) -> Finding:
+    new = "is judged when its first row comes, before that epoch is decided"
+    if facts.targets:
+        value = f"{len(facts.targets)} that rows have named"
+        return Finding(name, FINE, value, f"the ledger has them from earlier epochs; one that it does not have {new}")
+    why = f"column `{sink.topic_column}` names the topics, and none is known here; each {new}"
+    return Finding(name, WARNS, "not known", why, f"pakka audit kafka://{sink.servers}/TOPIC, for each of them")
 
 
 def _transaction_log(sink: KafkaSink, facts: Facts) -> Finding:
     """Its own three settings, judged as those of any topic: it is where the end of a transaction becomes durable."""
     name = "transaction log"
     if facts.log.replicas is None:
-        return _not_known(name, sink, facts.log)
-    judged = [judge(of, sink, facts.log) for judge, of in _DURABILITY]
-    found = _worst(judged)
+        return not_known(name, sink, facts.log)
+    judged = {of: judge(of, sink, facts.log) for of, judge in DURABILITY.items()}
+    found = worst(judged.values())
     if found.severity is FINE:
-        value = f"{facts.log.replicas} replicas, {judged[1].value.split()[0]} in sync"
+        in_sync = judged["min.insync.replicas"].value.split()[0]
+        value = f"{facts.log.replicas} replicas, {in_sync} in sync"
         return Finding(name, FINE, value, "that a transaction was ended is on more than one broker before it is told")
     return Finding(name, found.severity, f"{found.name} {found.value}", found.why, found.fix)
-
-
-TopicJudge = Callable[[str, "KafkaSink", TopicFacts], Finding]
-_DURABILITY: tuple[tuple[TopicJudge, str], ...] = (
-    (_replicas, "replication factor"),
-    (_in_sync, "min.insync.replicas"),
-    (_unclean, "unclean.leader.election.enable"),
-)
 
 
 def _timeout(sink: KafkaSink, facts: Facts) -> Finding:
     name, asked, most = "transaction.max.timeout.ms", facts.asked_ms, facts.most_ms
     if most is None:
         why = "the user of `settings` may not read the settings of brokers, and so the sink asks for what every broker gives"
-        return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS"))
+        return Finding(name, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS"))
     value = f"{most}, and {asked} is asked for"
     raise_it = f"set {name}=900000 in server.properties of all brokers, and start them again"
     if asked > most:
@@ -214,14 +157,14 @@ def _verification(sink: KafkaSink, facts: Facts) -> Finding:
     name = "transaction.partition.verification.enable"
     if facts.settings is None:
         why = "the user of `settings` may not read the settings of brokers"
-        return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS"))
+        return Finding(name, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS"))
     value = facts.settings.get(name)
     if value is None:
         return Finding(name, FINE, "no such setting", "these brokers are older than it")
     if value == "true":
         return Finding(name, FINE, "true", "a record that comes late does not open a transaction that nobody ends")
     why = "a record that comes after the end of its transaction opens one that nobody ends, and readers wait for ever"
-    fix = f"{_configs(sink)} --entity-type brokers --entity-default --add-config {name}=true"
+    fix = f"{configs(sink)} --entity-type brokers --entity-default --add-config {name}=true"
     return Finding(name, WARNS, value, why, fix)
 
 
@@ -229,7 +172,7 @@ def _ledger_topic(sink: KafkaSink, facts: Facts) -> Finding:
     name = "ledger topic"
     if not facts.ledgers:
         return Finding(name, FINE, "none yet", "pakka makes it, compacted, of one partition")
-    return _worst([_ledger(name, sink, ledger) for ledger in facts.ledgers])
+    return worst([_ledger(name, sink, ledger) for ledger in facts.ledgers])
 
 
 def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
@@ -244,59 +187,24 @@ def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
         fix = "make it anew if it is empty, or name another prefix in `ledger`"
         return Finding(name, BREAKS, f"{partitions} partitions of {ledger.name}", why, fix)
     if ledger.settings is None:
-        return _not_known(name, sink, ledger)
+        return not_known(name, sink, ledger)
     policy = ledger.settings["cleanup.policy"]
     if policy != "compact":
         kept = age(int(ledger.settings.get("retention.ms", -1)) / 1000)
         why = f"after {kept} the ledger forgets: a fence and an epoch that are gone are refused no more, and rows come twice"
-        return Finding(name, BREAKS, f"{policy} of {ledger.name}", why, _alter(sink, ledger, "cleanup.policy=compact"))
+        return Finding(name, BREAKS, f"{policy} of {ledger.name}", why, alter(sink, ledger, "cleanup.policy=compact"))
     return Finding(name, FINE, f"compact, {ledger.name}", "its newest record is kept for ever")
 
 
-def _retention(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
-    name, policy, kept_ms = "retention", settings.get("cleanup.policy", "delete"), int(settings.get("retention.ms", -1))
-    if "compact" in policy:
-        why = "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused"
-        return Finding(name, WARNS, policy, why, _alter(sink, target, "cleanup.policy=delete"))
-    if policy == "delete" and 0 <= kept_ms < KEPT_MS:
-        why = "a reader that is down longer than this never sees what was committed meanwhile"
-        return Finding(name, WARNS, age(kept_ms / 1000), why, _alter(sink, target, f"retention.ms={7 * KEPT_MS}"))
-    value = "for ever" if kept_ms < 0 else age(kept_ms / 1000)
-    return Finding(name, FINE, value, "readers have time to read what was committed")
-
-
-def _timestamp_type(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
-    name = "message.timestamp.type"
-    value = settings.get(name, "CreateTime")
-    if not sink.timestamp:
-        return Finding(name, FINE, value, "the sink has no `timestamp` column whose times could be lost")
-    if value == "CreateTime":
-        return Finding(name, FINE, value, "records have the time that their rows say")
-    why = f"the broker's own time takes the place of column `{sink.timestamp}`, in silence"
-    return Finding(name, WARNS, value, why, _alter(sink, target, f"{name}=CreateTime"))
-
-
-def _message_bytes(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
-    name, wanted, most = "max.message.bytes", sink.max_record_bytes, int(settings["max.message.bytes"])
-    if wanted is not None and wanted > most:
-        why = f"`max_record_bytes` is {wanted}: what is larger than the topic takes is refused when it is written, and the epoch aborted"
-        return Finding(name, WARNS, str(most), why, _alter(sink, target, f"{name}={wanted}"))
-    return Finding(name, FINE, str(most), "a record that is larger is refused before the epoch is decided")
-
-
-TargetJudge = Callable[["KafkaSink", TopicFacts, Mapping[str, str]], Finding]
-
-
-def _of_target(name: str, judge: TargetJudge, sink: KafkaSink, facts: Facts) -> Finding:
-    """A setting of the target alone. That it is missing, or named by rows, is told once, by another probe."""
-    target = facts.target
-    if target is None:
+def _of_targets(name: str, judge: TopicJudge, sink: KafkaSink, facts: Facts) -> Finding:
+    """A setting of the topics that rows go to, the worst. That none is known is told once, by another probe."""
+    judged = [(target, judge(name, sink, target)) for target in facts.targets]
+    if not judged:
         return Finding(name, FINE, "not known", "rows name their topics")
-    if target.settings is not None:
-        return judge(sink, target, target.settings)
-    if target.topic is None and not target.is_hidden:
-        return Finding(name, FINE, "no topic", "there is none to be judged")
-    return _not_known(name, sink, target)
+    found = worst(finding for _, finding in judged)
+    (of, *_) = [target.name for target, finding in judged if finding is found]
+    # Of several topics, whose it is.
+    return found if sink.topic else replace(found, value=f"{found.value} of {of}")
 
 
 def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:
@@ -336,27 +244,6 @@ def _holder(there: Desk, topic: str, partition: int) -> tuple[Holder, str]:
 
 
 def _of_each(name: str, judge: TopicJudge, sink: KafkaSink, facts: Facts) -> Finding:
-    """The worst of the target and the ledgers; topics that are not there and cannot be judged are passed over."""
+    """The worst of the targets and the ledgers; topics that are not there and cannot be judged are passed over."""
     judged = [judge(name, sink, t) for t in facts.topics if t.topic is not None or t.settings is not None]
-    return _worst(judged) if judged else Finding(name, FINE, "no topic yet", "there is none to be judged")
-
-
-def _worst(findings: Iterable[Finding]) -> Finding:
-    return max(findings, key=lambda finding: (FINE, WARNS, BREAKS).index(finding.severity))
-
-
-def _not_known(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    why = f"the user of `settings` may not read the settings of topic {topic.name}"
-    return Finding(name, WARNS, "not known", why, _grant(sink, "DESCRIBE_CONFIGS", topic.name))
-
-
-def _configs(sink: KafkaSink) -> str:
-    return f"kafka-configs.sh --bootstrap-server {sink.servers} --alter"
-
-
-def _alter(sink: KafkaSink, topic: TopicFacts, setting: str) -> str:
-    return f"{_configs(sink)} --topic {topic.name} --add-config {setting}"
-
-
-def _grant(sink: KafkaSink, right: str, topic: str = "") -> str:
-    return Lack(right, "topic" if topic else "cluster", topic).grant(sink)
+    return worst(judged) if judged else Finding(name, FINE, "no topic yet", "there is none to be judged")

@@ -2,6 +2,9 @@
 
 A process asks for a topic once a minute at most, however many slots it writes: a client of its own for each would cost more
 than a small slot.
+
+A topic that rows name is judged here too, as the probes judge one that the sink names. Nobody could be told of it before: one that breaks the
+guarantee is refused, while the epoch can still be aborted.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pakka.contract.audit import Severity
 from pakka.errors import SinkError
 from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import RIGHTS, told
 from pakka.kafka_line import Address
-from pakka.sinks._kafka_limit import Limits
+from pakka.notice import notice
+from pakka.sinks._kafka_facts import TopicFacts
+from pakka.sinks._kafka_judge import DURABILITY, judge_topic
+from pakka.sinks._kafka_limit import Limits, time_ms
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -32,7 +39,10 @@ class _Lookout:
     """One cluster as this process has seen it."""
 
     cluster: Cluster
-    seen: dict[str, tuple[float, Limits]] = field(default_factory=dict)
+    seen: dict[tuple[str, str], tuple[float, Limits]] = field(default_factory=dict)
+    """By the target of a sink and the name of a topic."""
+    said: set[tuple[str, str, str]] = field(default_factory=set)
+    """What was told: topic, setting and value."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -43,7 +53,8 @@ def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
     """What topic `name` takes; None if it is not there, and the sink does not make topics."""
     lookout = _lookout(sink.address, whose)
     with lookout.lock, told(whose, sink.address, lookout.cluster.grievance, about=f"topic `{name}`"):
-        at, limits = lookout.seen.get(name, (0.0, None))
+        key = sink.target(), name
+        at, limits = lookout.seen.get(key, (0.0, None))
         if limits is None or time.monotonic() - at > _FRESH_S:
             topic = lookout.cluster.topic(name) or _made(sink, lookout.cluster, name)
             if topic is None:
@@ -53,9 +64,31 @@ def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
                     f"{whose}: {sink.address}: the user of `settings` may not write to topic `{name}`; nothing was changed",
                     hint=RIGHTS,
                 )
-            limits = _limits(sink, whose, topic, lookout.cluster.topic_settings(name))
-            lookout.seen[name] = time.monotonic(), limits
+            settings = lookout.cluster.topic_settings(name)
+            limits = _limits(sink, whose, topic, settings)
+            if not sink.topic:
+                _judge(sink, whose, lookout, topic, settings)
+            lookout.seen[key] = time.monotonic(), limits
         return limits
+
+
+def _judge(sink: KafkaSink, whose: object, lookout: _Lookout, topic: Topic, settings: Mapping[str, str] | None) -> None:
+    """Refuse a topic that breaks the guarantee. What only warns is told, once."""
+    facts = TopicFacts(topic.name, len(lookout.cluster.brokers), topic, topic.replicas, settings)
+    for found in judge_topic(sink, facts):
+        if found.severity is Severity.BREAKS:
+            raise SinkError(
+                f"{whose}: {sink.address}: topic `{topic.name}` breaks the guarantee: {found.name} is `{found.value}`; {found.why}; "
+                "nothing was written",
+                hint=f"mend it with `{found.fix}`, or keep such rows out by a rule; the epoch runs again with the same rows",
+            )
+        said = topic.name, found.name, found.value
+        # That there is but one broker is told at the start, and not for each topic again.
+        is_known = said in lookout.said or (found.name in DURABILITY and facts.brokers == 1)
+        if found.severity is Severity.WARNS and not is_known:
+            lookout.said.add(said)
+            what = f"topic `{topic.name}`: {found.name} is `{found.value}`: {found.why}"
+            notice(whose, "weak", f"{what}; mend it with `{found.fix}`")
 
 
 def _made(sink: KafkaSink, cluster: Cluster, name: str) -> Topic | None:
@@ -78,17 +111,9 @@ def _limits(sink: KafkaSink, whose: object, topic: Topic, settings: Mapping[str,
         partitions=len(topic.partitions),
         record_bytes=_batch_bytes(settings),
         needs_key="compact" in settings.get("cleanup.policy", ""),
-        ahead_ms=_time_ms(settings, "after"),
-        behind_ms=_time_ms(settings, "before"),
+        ahead_ms=time_ms(settings, "after"),
+        behind_ms=time_ms(settings, "before"),
     )
-
-
-def _time_ms(settings: Mapping[str, str], side: str) -> int | None:
-    """How far the time of a record may be off; None: however far. Brokers before 4.0 have one bound for both sides too."""
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        return None
-    names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
-    return min((int(settings[name]) for name in names if name in settings), default=None)
 
 
 def _batch_bytes(settings: Mapping[str, str]) -> int:

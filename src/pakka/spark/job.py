@@ -41,9 +41,9 @@ def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int
             "nothing of it is visible",
             hint="mend the cause and run again: the epoch runs again with the same rows",
         ) from error
-    for answer in answers:
-        for said in answer.get("said", ()):
-            pass_on(Noticed(**said))
+    # What several slots have noticed is said once.
+    for said in dict.fromkeys(Noticed(**said) for answer in answers for said in answer.get("said", ())):
+        pass_on(said)
     for answer in answers:
         if "error" in answer:
             raise _error_of(answer["error"])
