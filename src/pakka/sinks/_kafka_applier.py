@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from pakka.errors import FencedError, PakkaError, RefusedError, SinkError, UnavailableError, UnknownOutcomeError
-from pakka.kafka_error import FENCED, reason_of, told_error, why
+from pakka.kafka_error import FENCED, reason_of, told, told_error, why
 from pakka.kafka_line import DriverError, is_denied
 from pakka.model.id import Binding
 from pakka.notice import notice
@@ -47,6 +47,8 @@ ABORT_S = 10.0
 """For an abort: what it does not do in this time, the next one who asks for the id does."""
 CLOSE_S = 10.0
 """For the answer to the last look, at the end of a run."""
+FEW_TOPICS = 64
+"""After so many new topics it is asked which of the older ones are still there."""
 
 
 @dataclass
@@ -78,6 +80,10 @@ class KafkaApplier(Applier):
         """All that the sink has written to, as far as this applier knows."""
         self._touched: set[str] = set()
         """Of the last transaction, however it ended."""
+        self._aged: set[str] = set()
+        """Of all topics those that were known when the last ones were forgotten, or when the driver began."""
+        self._topics_most = 0
+        """With more it is time to forget some."""
         self._look: Look | None = None
         """At what the last transaction has left; None: it was aborted, or was seen closed when the session began."""
         self._cluster_id = ""
@@ -201,6 +207,7 @@ class KafkaApplier(Applier):
         page = self.book.read(is_settled=True)
         if page.fence > fence:
             return None
+        self._aged = self._aged or set(page.topics)
         self._topics |= {*page.topics, *self._touched}
         self._session = _Session(seat, timeout_ms / 1000, page)
         return self._session
@@ -219,6 +226,7 @@ class KafkaApplier(Applier):
         began = time.monotonic()
         is_filled = False
         self._topics |= self._touched
+        self._forget_gone()
         self._touched.clear()
         outbox = session.seat.outbox(self.sink.topic, self._touched)
         try:
@@ -261,8 +269,22 @@ class KafkaApplier(Applier):
         # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
         outbox.settle()
 
+    def _forget_gone(self) -> None:
+        """Topics that rows name come and go, and the ledger would grow with them for ever. In one that is gone nothing can be open.
+
+        All others stay: rows may name them again, and a transaction that is left behind then is looked for in those that the ledger has.
+        Of one that was just made, a broker may not have heard yet, and it is not asked for.
+        """
+        if self.sink.topic or len(self._topics) <= self._topics_most:
+            return
+        cluster = self.book.cluster
+        with told(self.binding, self.address, cluster.grievance, about="topics that rows have named"):
+            self._topics -= {name for name, topic in cluster.visible(self._aged).items() if topic is None}
+        self._aged = set(self._topics)
+        self._topics_most = len(self._topics) + FEW_TOPICS
+
     def _written(self, page: Page) -> bytes:
-        """A page as it stands in the ledger: with every topic that was ever written to, this transaction's among them."""
+        """A page as it stands in the ledger: with every topic that was written to and is not gone, this transaction's among them."""
         return replace(page, topics=tuple(sorted({*self._topics, *self._touched} - {self.book.name}))).to_bytes()
 
     def _tell_group(self, seat: Seat, position: str) -> None:

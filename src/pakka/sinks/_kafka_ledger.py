@@ -52,8 +52,8 @@ class Page:
     epoch: int = -1
     entry: str = ""
     topics: tuple[str, ...] = ()
-    """Every topic that the sink has written to, so that the next driver knows where to look for what Kafka has forgotten to end. None
-    in pages of older releases."""
+    """Every topic that the sink has written to, so that the next driver knows where to look for what Kafka has forgotten to end; without
+    those that are gone. None in pages of older releases."""
 
     @property
     def is_whole(self) -> bool:

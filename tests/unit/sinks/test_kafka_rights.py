@@ -314,6 +314,31 @@ class TestProbe:
         assert sorted(v["id"] for v in values(guarded[0], sink.topic, 2)) == [1, 2]
 
 
+def test_a_topic_that_may_not_be_seen_any_more_is_not_taken_for_gone(guarded, topics, allow, tmp_path):
+    """The ledger names the topics in which something may hang, and forgets those that are gone."""
+    hidden, gone, there = (topics.create(name) for name in ("hidden", "gone", "refunds"))
+    sink = _sink(guarded[1], topics, PASSWORD, topic="", topic_column="to")
+    allow(ENOUGH)
+    for name in (hidden, gone):
+        for operation in (AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS):
+            give(guarded[0], TOPIC, name, operation)
+    Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [1, 2, 3], "to": [hidden, gone, there]}))
+    topics.delete(gone)
+    give(guarded[0], TOPIC, hidden, AclOperation.DESCRIBE, permission=AclPermissionType.DENY)
+    await_hidden(sink, hidden)
+    Driver(sink, tmp_path, fence=2)
+    with closing(sink.open_book(PLACE)) as book:
+        assert book.read(is_settled=True).topics == tuple(sorted([hidden, there]))
+
+
+def await_hidden(sink, topic):
+    cluster = Cluster(sink.address)
+    give_up = time.monotonic() + PATIENCE_S
+    while topic in cluster.names():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
 def test_who_may_only_look_at_a_topic_is_refused_at_the_start(sink, allow, tmp_path):
     allow(ENOUGH - {("target", TOPIC, AclOperation.WRITE)} | {("target", TOPIC, AclOperation.DESCRIBE)})
     with pytest.raises(SinkError, match="may not write"):

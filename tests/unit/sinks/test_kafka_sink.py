@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import json
 import time
+from contextlib import closing
 
 import fastavro
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, Unava
 from pakka.kafka_cluster import Cluster
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
-from pakka.sinks import _kafka_topic
+from pakka.sinks import _kafka_applier, _kafka_topic
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
@@ -151,6 +152,28 @@ class TestRecords:
         assert driver.committer.applier.book.read(is_settled=True).topics == tuple(sorted([one, two]))
         with pytest.raises(SchemaError, match="no such topic"):
             driver.prepare(1, pa.record_batch({"id": [4], "to": [f"{two}-missing"]}))
+
+    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    def test_topics_of_a_column_that_are_gone_leave_the_ledger(
+        self, way, make_sink, kafka_topics, tmp_path, monkeypatch
+    ):
+        """It would grow for ever. Those that are there stay, also if no row names them any more."""
+        monkeypatch.setattr(_kafka_applier, "FEW_TOPICS", 0)
+        one, two, *days = (kafka_topics.create(name) for name in ("one", "two", "mon", "tue", "wed", "thu"))
+        sink = make_sink(topic_column="to", way=way)
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, pa.record_batch({"id": [1, 2], "to": [one, two]}))
+        for number, day in enumerate(days, start=1):
+            driver.deliver(number, pa.record_batch({"id": [1, 2], "to": [one, day]}))
+            kafka_topics.delete(day)
+        with closing(sink.open_book(driver.binding)) as book:
+            known = set(book.read(is_settled=True).topics) - {sink.slots_topic(driver.binding)}
+            # Of those that were new when it was asked last, a broker may not have heard yet.
+            assert known == {one, two, *days[{"spooled": -2, "prepared": -1}[way] :]}
+            driver.committer.close()
+            Driver(sink, tmp_path, fence=2)
+            known = set(book.read(is_settled=True).topics) - {sink.slots_topic(driver.binding)}
+            assert known == {one, two}
 
     def test_a_missing_topic_is_made_if_that_is_wanted(self, make_sink, kafka_topics, tmp_path):
         sink = make_sink(create=True, partitions=3, topic=kafka_topics.name("new"))
