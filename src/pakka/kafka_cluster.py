@@ -94,7 +94,7 @@ class Cluster:
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
         """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
-        return self._settings(ResourceType.TOPIC, name)
+        return self._settings(ResourceType.TOPIC, name, [name])
 
     def settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The same of several topics, asked for at once; without those that may not be read, or are not there."""
@@ -265,13 +265,14 @@ class Cluster:
         operations = frozenset(operation.name for operation in found.authorized_operations or ())
         return Topic(name, str(found.topic_id), partitions, replicas, operations)
 
-    def _settings(self, kind: ResourceType, name: str) -> dict[str, str] | None:
+    def _settings(self, kind: ResourceType, name: str, topics: Collection[str] = ()) -> dict[str, str] | None:
         def ask() -> dict[str, str]:
             (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
             return _values(self._wait(future))
 
         try:
-            return self._patiently(ask)
+            # Whichever broker is asked may not have heard of a topic that another one has just told of.
+            return self._patiently(ask, topics)
         except KafkaException as error:
             if not is_denied(error):
                 raise

@@ -8,7 +8,7 @@ from bisect import bisect_left
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from pakka.errors import SchemaError, UnavailableError
 from pakka.kafka_cluster import Cluster
@@ -179,6 +179,20 @@ class TestNoAnswer:
         monkeypatch.undo()
         with pytest.raises(SchemaError, match="takes 3000"):
             driver.prepare(0, pa.record_batch({"value": [b"x" * 5000]}))
+
+    def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(self, make_sink, monkeypatch):
+        sink = make_sink()
+        cluster = Cluster(sink.address)
+        honest, asked = cluster.admin.describe_configs, []
+
+        def late(resources, **options):
+            asked.append(resources)
+            unheard = [ConfigResource(ResourceType.TOPIC, f"{sink.topic}.unheard")]
+            return honest(unheard if len(asked) == 1 else resources, **options)
+
+        monkeypatch.setattr(cluster.admin, "describe_configs", late)
+        assert cluster.topic_settings(sink.topic)["cleanup.policy"] == "delete"
+        assert len(asked) == 2
 
     def test_how_long_a_transaction_may_last_is_not_guessed(self, make_sink, silence):
         sink = make_sink()
