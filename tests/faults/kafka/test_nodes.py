@@ -1,0 +1,68 @@
+"""Three brokers, of which one is killed inside a transaction: the leader of a partition, or the coordinator. The other two go on."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pakka.testing.crash import Drill
+from tests.faults.extent import one_store
+from tests.faults.kafka.conftest import Base
+from tests.fixtures.kafka import Kafka, need_kafka, running_kafka
+from tests.fixtures.onlooker import Onlooker
+
+pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.slow]
+
+MIDDLE = 1
+SPOOLED = ["commit.kafka.sending", "commit.kafka.ending"]
+PREPARED = ["task.kafka.sent", "commit.apply", "commit.kafka.ending"]
+PLACES = [*itertools.product(["one"], SPOOLED), *itertools.product(["prepared"], PREPARED)]
+CASES = [(*place, victim) for place in PLACES for victim in ("leader", "coordinator")]
+MUST = ("one", "commit.kafka.ending", "coordinator")
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Kafka]:
+    need_kafka()
+    with running_kafka(nodes=3) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def trio(three: Kafka) -> Iterator[Base]:
+    """Three brokers, which are all up again for the next test."""
+    with closing(Onlooker(three.bootstrap)) as onlooker:
+        yield Base(three, onlooker, three.bootstrap)
+    three.restart()
+
+
+def find(site, victim):
+    """The number of the broker that leads a topic of the site, or that coordinates a transaction of it which is open."""
+    if victim == "leader":
+        return site.onlooker.partition(site.outlet.topics["refunds"]).leader
+    nodes = site.onlooker.coordinated(site.outlet.prefix).values()
+    return next(node for node, state in nodes if state == "Ongoing")
+
+
+@one_store
+@pytest.mark.parametrize(
+    ("layout", "point", "victim"),
+    [pytest.param(*case, marks=[pytest.mark.every_case] if case == MUST else []) for case in CASES],
+)
+def test_one_of_three_brokers_killed_in_a_transaction_is_done_without(trio, make_site_on, state, layout, point, victim):
+    """It stays away until all is delivered, and comes back with what it had: nothing of that is seen."""
+    site = make_site_on(trio, state, layout)
+    child = site.freeze(Drill(point, epoch=MIDDLE))
+    assert len(site.onlooker.partition(site.outlet.ledgers[0]).replicas) == 3
+    node = trio.server.nodes[find(site, victim) - 1]
+    site.onlooker.close()
+    node.kill()
+    child.wake()
+    site.ends(child)
+    assert "Traceback" not in child.said
+    site.check_whole_epochs()
+    site.finish()
+    site.onlooker.close()
+    trio.server.restart()
+    site.check()
