@@ -22,6 +22,10 @@ _MOVING_S = 10.0
 _HEARD_S = 3.0
 """How long after a topic was made its leader may not know of it; a topic that is gone is told as late."""
 _PAUSE_S = 0.05
+_TRY_S = 2.0
+"""How long the leaders of partitions have for their first answer, and for each one after it twice as long. The library waits for a leader that
+has died for as long as it is let, and does not ask who leads now.
+"""
 
 _RECORDS_S = 5.0
 """How long to wait for the records that say since when transactions are open. Without them it is not known."""
@@ -66,9 +70,9 @@ class Cluster:
         if not wanted:
             return {}
 
-        def ask() -> dict[str, Topic | None]:
+        def ask(limit_s: float) -> dict[str, Topic | None]:
             asked = self.admin.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=ANSWER_S
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=limit_s
             )
             return {name: self._topic(name, future) for name, future in asked.items()}
 
@@ -125,8 +129,10 @@ class Cluster:
     def group_operations(self, group: str) -> frozenset[str]:
         """What whoever asks may do with a consumer group, whether there is one or not; empty if the brokers do not tell."""
 
-        def ask() -> frozenset[str]:
-            asked = self.admin.describe_consumer_groups([group], include_authorized_operations=True)
+        def ask(limit_s: float) -> frozenset[str]:
+            asked = self.admin.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=limit_s
+            )
             return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
 
         # The first group of a cluster has to wait for its coordinator's topic.
@@ -152,15 +158,14 @@ class Cluster:
             for p in (topic.partitions if topic else ())
         }
 
-        def ask() -> dict[tuple[str, int], int]:
+        def ask(limit_s: float) -> dict[tuple[str, int], int]:
             # Both at once, on a path where every answer counts: whichever comes first, a stable end that has reached the other one says
             # that nothing is open below it. In the wrong order, what is written in between is taken for held back.
             whole, stable = (
-                self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
+                self.admin.list_offsets(wanted, isolation_level=level, request_timeout=limit_s)
                 for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
             )
-            ends = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in whole.items()}
-            reached = {(place.topic, place.partition): int(self._wait(f).offset) for place, f in stable.items()}
+            ends, reached = self._told(whole), self._told(stable)
             return {place: at for place, at in reached.items() if at < ends[place]}
 
         return self._patiently(ask, seen) if wanted else {}
@@ -218,8 +223,8 @@ class Cluster:
         """Why a topic that is not there could not be made, as the brokers say. Nothing is made."""
         new = NewTopic(name, partitions, replicas, config=dict(settings))
 
-        def ask() -> None:
-            self._wait(self.admin.create_topics([new], validate_only=True, request_timeout=ANSWER_S)[name])
+        def ask(limit_s: float) -> None:
+            self._wait(self.admin.create_topics([new], validate_only=True, request_timeout=limit_s)[name])
 
         try:
             self._patiently(ask)
@@ -266,8 +271,8 @@ class Cluster:
         return Topic(name, str(found.topic_id), partitions, replicas, operations)
 
     def _settings(self, kind: ResourceType, name: str, topics: Collection[str] = ()) -> dict[str, str] | None:
-        def ask() -> dict[str, str]:
-            (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=ANSWER_S).values()
+        def ask(limit_s: float) -> dict[str, str]:
+            (future,) = self.admin.describe_configs([ConfigResource(kind, name)], request_timeout=limit_s).values()
             return _values(self._wait(future))
 
         try:
@@ -283,28 +288,41 @@ class Cluster:
     ) -> dict[int, int]:
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
 
-        def ask() -> dict[int, int]:
-            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_S)
-            return {place.partition: int(self._wait(future).offset) for place, future in asked.items()}
+        def ask(limit_s: float) -> dict[int, int]:
+            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=limit_s)
+            return {partition: at for (_, partition), at in self._told(asked).items()}
 
         return self._patiently(ask, [topic]) if wanted else {}
 
-    def _patiently(self, ask: Callable[[], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S) -> Answer:
+    def _patiently(
+        self, ask: Callable[[float], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S
+    ) -> Answer:
         """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
-        began = time.monotonic()
+        began, limit_s = time.monotonic(), min(_TRY_S, ANSWER_S) if topics else ANSWER_S
         while True:
             try:
-                return ask()
+                return ask(limit_s)
             except KafkaException as error:
                 code = error_of(error).code()
                 is_new = code == KafkaError.UNKNOWN_TOPIC_OR_PART and bool(topics)
-                patience_s = _HEARD_S if is_new else most_s if code in PASSING else 0
+                is_slow = code == KafkaError._TIMED_OUT and limit_s < ANSWER_S
+                patience_s = ANSWER_S if is_slow else _HEARD_S if is_new else most_s if code in PASSING else 0
                 if time.monotonic() - began >= patience_s:
                     raise
+            limit_s = min(2 * limit_s, ANSWER_S)
             time.sleep(_PAUSE_S)
             for topic in topics:
                 with suppress(*DriverError):
                     self.admin.list_topics(topic, timeout=_PAUSE_S * 20)
+
+    def _told(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
+        """What leaders have answered. Of one that is gone the library tells -1001 when time is up, and no error."""
+        found = {(place.topic, place.partition): int(self._wait(future).offset) for place, future in asked.items()}
+        for (topic, partition), at in found.items():
+            if at < 0:
+                words = f"no answer from the leader of partition {partition} of topic `{topic}`"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
+        return found
 
     def _wait(self, future: Future[Answer]) -> Answer:
         try:

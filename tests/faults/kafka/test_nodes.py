@@ -6,10 +6,12 @@ from contextlib import closing
 
 import pytest
 
+from pakka.kafka_cluster import Cluster
+from pakka.kafka_line import Address
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
 from tests.faults.kafka.conftest import Base
-from tests.fixtures.kafka import Kafka, need_kafka, running_kafka
+from tests.fixtures.kafka import Kafka, Topics, need_kafka, running_kafka
 from tests.fixtures.onlooker import Onlooker
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.slow]
@@ -45,6 +47,11 @@ def find(site, victim):
     return next(node for node, state in nodes if state == "Ongoing")
 
 
+def kill(trio, number):
+    trio.onlooker.close()
+    trio.server.nodes[number - 1].kill()
+
+
 @one_store
 @pytest.mark.parametrize(
     ("layout", "point", "victim"),
@@ -55,9 +62,7 @@ def test_one_of_three_brokers_killed_in_a_transaction_is_done_without(trio, make
     site = make_site_on(trio, state, layout)
     child = site.freeze(Drill(point, epoch=MIDDLE))
     assert len(site.onlooker.partition(site.outlet.ledgers[0]).replicas) == 3
-    node = trio.server.nodes[find(site, victim) - 1]
-    site.onlooker.close()
-    node.kill()
+    kill(trio, find(site, victim))
     child.wake()
     site.ends(child)
     assert "Traceback" not in child.said
@@ -66,3 +71,27 @@ def test_one_of_three_brokers_killed_in_a_transaction_is_done_without(trio, make
     site.onlooker.close()
     trio.server.restart()
     site.check()
+
+
+@one_store
+@pytest.mark.parametrize("layout", ["one", "prepared"])
+def test_a_driver_that_starts_when_the_leader_of_its_ledger_has_just_died_reads_it_all_the_same(
+    trio, make_site_on, state, layout
+):
+    """Only the ledger knows that an epoch, or a slot of it, is visible. For some seconds nobody leads it, and then another broker does."""
+    site = make_site_on(trio, state, layout)
+    site.crash(Drill("commit.applied", epoch=MIDDLE))
+    kill(trio, site.onlooker.partition(site.outlet.ledgers[0]).leader)
+    site.finish()
+
+
+def test_where_a_topic_ends_is_asked_until_its_new_leader_tells(trio):
+    """The library tells of partitions whose leader is dead that they end at -1001, and calls that an answer."""
+    topic = Topics(trio.servers).create("ends", partitions=6)
+    cluster = Cluster(Address(trio.servers))
+    places = range(6)
+    before = cluster.end_offsets(topic, places, is_committed=True)
+    kill(trio, trio.onlooker.partition(topic).leader)
+    assert cluster.end_offsets(topic, places, is_committed=True) == before == dict.fromkeys(places, 0)
+    assert cluster.start_offsets(topic, places) == before
+    assert cluster.held([topic]) == {}
