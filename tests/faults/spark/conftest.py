@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.extent import IS_WHOLE, SEED, sample
+from tests.faults.spark.loop import LoopSite
 from tests.faults.spark.site import KILLED, Site
+from tests.fixtures.kafka import Kafka
+from tests.fixtures.onlooker import Onlooker
+from tests.integration.conftest import CONNECTOR, need_connector
 
 HERE = Path(__file__).parent
 DRAWN = 1
@@ -98,3 +103,27 @@ def crashed(half_committed: Copy) -> Iterator[Site]:
     site = half_committed.restore()
     yield site
     site.close()
+
+
+MakeLoop = Callable[..., LoopSite]
+
+
+@pytest.fixture
+def make_loop_on(ground: Path) -> Iterator[MakeLoop]:
+    """Makes sites on a broker; no process of theirs outlives the test, and no topic."""
+    need_connector()
+    with ExitStack() as until:
+
+        def make(kafka: Kafka, site_class: type[LoopSite] = LoopSite, **sink: Any) -> LoopSite:
+            onlooker = until.enter_context(closing(Onlooker(kafka.bootstrap)))
+            site = site_class(ground / "site", kafka, onlooker, CONNECTOR, **sink)
+            until.callback(site.close)
+            return site
+
+        yield make
+
+
+@pytest.fixture
+def make_loop(make_loop_on: MakeLoop, kafka_server: Kafka) -> MakeLoop:
+    """On the run's broker, which is left alone."""
+    return lambda *args, **sink: make_loop_on(kafka_server, *args, **sink)

@@ -3,14 +3,15 @@
 What should come of the input is read from its files, line by line. Whoever judges is a consumer that knows nothing of Spark or pakka.
 """
 
+import itertools
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 
@@ -98,6 +99,9 @@ def row_of(topic: str, value: bytes | None) -> Values:
 class LoopSite(Site):
     """A pipeline from Kafka to Kafka; its epochs are the files of the input, each sent to the topic as it stands."""
 
+    is_ready: ClassVar[bool] = True
+    """Whether all of the input is there before a driver is; else its first batch."""
+
     def __init__(
         self, root: Path, kafka: Kafka, onlooker: Onlooker, connector: Path, kind: str = "kafka", **sink: Any
     ) -> None:
@@ -107,7 +111,8 @@ class LoopSite(Site):
         for topic in (*GOOD, DEAD):
             self.topics.create(topic, PARTITIONS)
         super().__init__(root)
-        self._send()
+        for batch in range(self.inputs.batches if self.is_ready else 1):
+            self.send(batch)
 
     @property
     def judge(self) -> LoopJudge:
@@ -133,13 +138,18 @@ class LoopSite(Site):
             "dead_letters": {"kafka": {**own, "topic": self.topics.name(DEAD)}},
         }
 
-    def _send(self) -> None:
+    def send(self, batch: int, places: Sequence[int] = range(PARTITIONS)) -> None:
         """Line by line to one partition after the other, so that every epoch takes a file: as much of each partition as of the next."""
         producer = Producer({"bootstrap.servers": self.topics.bootstrap, "log_level": 2})
-        lines = [line for path in sorted(self.inputs.path.glob("*.json")) for line in path.read_text().splitlines()]
-        for number, line in enumerate(lines):
-            producer.produce(self.topics.name("settlements"), line, partition=number % PARTITIONS)
+        lines = sorted(self.inputs.path.glob("*.json"))[batch].read_text().splitlines()
+        for line, place in zip(lines, itertools.cycle(places), strict=False):
+            producer.produce(self.topics.name("settlements"), line, partition=place)
         assert producer.flush(PATIENCE_S) == 0
+
+    def written(self) -> dict[tuple[str, int], int]:
+        """Where every topic that the pipeline writes ends, with all that was never committed."""
+        known = self.onlooker.admin.list_topics(timeout=PATIENCE_S).topics
+        return self.onlooker.ends([name for name in known if name.startswith(self.topics.prefix)], "read_uncommitted")
 
     def close(self) -> None:
         super().close()
