@@ -85,7 +85,7 @@ certify-sql: setup setup-postgres setup-mariadb ## kill drivers, workers and dat
 
 .PHONY: certify-kafka
 certify-kafka: setup setup-kafka setup-postgres ## kill drivers, workers and brokers under the Kafka sink, 1,000 times at random, and JVMs in the loop on Spark
-	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults/kafka tests/faults/spark/test_loop.py -n 2 --dist worksteal $(ARGS)
+	PAKKA_CERTIFY=1 $(PY) -m pytest tests/faults/kafka tests/faults/spark/test_loop.py tests/faults/spark/test_loop_source.py -n 2 --dist worksteal $(ARGS)
 
 .PHONY: model
 model: setup-model ## check the protocol in docs/protocol, and that its broken forms are found out; ARGS names some of them

@@ -30,13 +30,15 @@ class Clients:
         assert producer.flush(30) == 0
 
     @contextmanager
-    def transaction(self, topic: str, values: Iterable[Any], name: str = "upstream"):
+    def transaction(self, topic: str, values: Iterable[Any], name: str = "upstream", **more: Any):
         """Records in a transaction that is open inside the block; the block commits or aborts it."""
-        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": f"{topic}.{name}", **_QUIET})
+        # Open for as long as a busy machine takes.
+        own = {"transactional.id": f"{topic}.{name}", "transaction.timeout.ms": 600_000}
+        producer = Producer({"bootstrap.servers": self.servers, **own, **_QUIET})
         producer.init_transactions(30)
         producer.begin_transaction()
         for number, value in enumerate(values):
-            producer.produce(topic, as_value(value), key=str(number))
+            producer.produce(topic, as_value(value), key=str(number), **more)
         assert producer.flush(30) == 0
         yield producer
 

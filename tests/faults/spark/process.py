@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ KILLED = -signal.SIGKILL
 class Driver:
     """A running `pakka`, its Spark, and what they say."""
 
-    def __init__(self, root: Path, words: list[str], name: str, drill: Drill | None = None) -> None:
+    def __init__(
+        self, root: Path, words: list[str], name: str, drill: Drill | None = None, more: Mapping[str, str] | None = None
+    ) -> None:
+        """`more` is for its environment."""
         self.out, self.err = root / "words" / f"{name}.out", root / "words" / f"{name}.err"
         self.out.parent.mkdir(exist_ok=True)
         scratch = root / "scratch"
@@ -33,6 +36,7 @@ class Driver:
             # A JVM that is killed leaves its scratch files; here they go with the test.
             "SPARK_LOCAL_DIRS": str(scratch),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **(more or {}),
             **(drill.environment() if drill else {}),
         }
         with self.out.open("wb") as out, self.err.open("wb") as err:

@@ -2,9 +2,10 @@
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -20,6 +21,9 @@ DONE, FAILED, FENCED = 0, 1, 4
 
 class Site:
     """Starts drivers on one pipeline and remembers them, so that none outlives its test."""
+
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Of its drivers, beside the test's own."""
 
     def __init__(self, root: Path, batches: int = 3, sinks: tuple[str, ...] = ("refunds", "audit")) -> None:
         self.root = root
@@ -72,7 +76,7 @@ class Site:
 
     def call(self, *words: str, drill: Drill | None = None) -> Driver:
         """Any command of `pakka`, in a process of its own."""
-        driver = Driver(self.root, [*words, "--json"], f"{len(self.drivers)}-{words[0]}", drill)
+        driver = Driver(self.root, [*words, "--json"], f"{len(self.drivers)}-{words[0]}", drill, self.environment)
         self.drivers.append(driver)
         return driver
 
