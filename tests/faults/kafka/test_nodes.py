@@ -21,7 +21,7 @@ SPOOLED = ["commit.kafka.sending", "commit.kafka.ending"]
 PREPARED = ["task.kafka.sent", "commit.apply", "commit.kafka.ending"]
 PLACES = [*itertools.product(["one"], SPOOLED), *itertools.product(["prepared"], PREPARED)]
 CASES = [(*place, victim) for place in PLACES for victim in ("leader", "coordinator")]
-MUST = ("one", "commit.kafka.ending", "coordinator")
+MUST = ("one", "commit.kafka.sending", "coordinator")
 
 
 @pytest.fixture(scope="module")
