@@ -25,7 +25,9 @@ from confluent_kafka.admin import (
 )
 
 from pakka.audit.run import audit
+from pakka.cli.check import settings_of
 from pakka.contract.audit import Severity
+from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.epoch import Harvest
 from pakka.errors import RefusedError, SinkError
 from pakka.kafka_cluster import Cluster
@@ -37,6 +39,7 @@ from pakka.sinks import _kafka_probes, _kafka_topic
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_transactions import CannotAskError
 from pakka.sinks.kafka import KafkaSink
+from pakka.sources.rate import RateSource
 from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka, running_kafka
 from tests.unit.coordinator.stage import Stage
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
@@ -332,6 +335,14 @@ class TestNamedTopics:
             "min.insync.replicas": (f"1 of 3 of {two}", BREAKS),
             "retention": (f"2 hours of {two}", WARNS),
         }
+
+    def test_who_checks_a_pipeline_is_told_of_them(self, sink, topics, tmp_path):
+        Driver(sink, tmp_path).deliver(0, rows_to(topics.create("one", retention_ms="7200000")))
+        state = f"sqlite:///{tmp_path}/state.db"
+        pipeline = Pipeline("refunds", RateSource(), {"out": sink}, state=state, spool=str(tmp_path))
+        told = {s.finding.name: s.finding.value for s in settings_of(pipeline) if s.of == "sink `out`"}
+        assert told["target topic"] == "1 that rows have named"
+        assert told["retention"] == f"2 hours of {topics.name('one')}"
 
     def test_the_slots_topic_is_none_of_them(self, sink, topics, tmp_path):
         """A slot that is sent again from the spool leaves it in the ledger."""

@@ -54,9 +54,11 @@ def task_of(kind):
     return kind("refunds", "spool", 0, 1, 0, None, (), None)
 
 
+@pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("kind", [Talking, Refused])
-def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind):
+def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind, slots):
     here, said = Here(task_of(kind)), []
+    here.answers *= slots
     with heard("refunds", said.append), suppress(RefusedError):
         run_writers(here, here, 1, 0, 1, 0)
     assert said == [Noticed("refunds", "mended", "sink `refunds.out`: it is told now", sink="out")]
