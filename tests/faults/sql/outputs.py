@@ -58,3 +58,17 @@ def of_site(site: Path) -> dict[str, Sink]:
         name: outlet.server.sink(outlet.url, name, **options) if options else ParquetSink(str(site / "out" / "dead"))
         for name, options in outlet.options.items()
     }
+
+
+def prepared(site: Path) -> dict[str, Sink]:
+    return _appending(site, PREPARED)
+
+
+def spooled(site: Path) -> dict[str, Sink]:
+    return _appending(site, SPOOLED)
+
+
+def _appending(site: Path, way: dict[str, str]) -> dict[str, Sink]:
+    """The one table of this site, whichever way its layout names."""
+    outlet = SqlOutlet.read(site)
+    return {"refunds": outlet.server.sink(outlet.url, "refunds", **way)}

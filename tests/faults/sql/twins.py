@@ -19,9 +19,11 @@ from pakka.sinks._mysql_column import quoted
 from pakka.sinks._mysql_line import Line as MysqlLine
 from pakka.sinks._mysql_writer import MysqlWriter
 from pakka.sinks._postgres_writer import PostgresWriter
+from pakka.sinks._sql_committer import PreparedWay
 from pakka.sinks._two_phase import Page, TwoPhaseCommitter
 from pakka.sinks.mysql import MysqlSink
 from pakka.sinks.postgres import PostgresSink
+from pakka.sinks.spooled import SpooledCommitter
 from tests.faults.sql.outputs import SqlOutlet
 
 
@@ -91,7 +93,7 @@ class EagerMysql(_Eager, MysqlWriter):
     pass
 
 
-class Trusting(TwoPhaseCommitter):
+class Trusting(PreparedWay):
     """Takes an id that the server does not know for a committed one.
 
     Caught by the judge, who misses the rows of a slot that an administrator has rolled back.
@@ -102,7 +104,7 @@ class Trusting(TwoPhaseCommitter):
         return COMMITTED if outcome.kind is Kind.REFUSED else outcome
 
 
-class Forgetful(TwoPhaseCommitter):
+class Forgetful(PreparedWay):
     """Has nothing to abort, it says.
 
     Caught by the fence, which cannot be raised while something is prepared under an older one: the next driver gives up.
@@ -130,16 +132,36 @@ class _Made:
 @dataclass(frozen=True)
 class PostgresTwin(_Made, PostgresSink):
     writer: type = PostgresWriter
-    committer: type = TwoPhaseCommitter
+    committer: type = PreparedWay
 
 
 @dataclass(frozen=True)
 class MysqlTwin(_Made, MysqlSink):
     writer: type = MysqlWriter
-    committer: type = TwoPhaseCommitter
+    committer: type = PreparedWay
 
 
 _TWINS = {"postgres": PostgresTwin, "mariadb": MysqlTwin}
+
+
+class _OneWay:
+    """Knows nothing of what a run of the other way has left.
+
+    Caught by the judge, who finds a spool that nobody sweeps; or by the fence, which what is prepared keeps from being raised.
+    """
+
+    def open_committer(self: Any, binding: Binding, fence: int) -> Committer:
+        if self.is_prepared:
+            return TwoPhaseCommitter(binding, fence, self.open_clerk(binding))
+        return SpooledCommitter(binding, fence, self.open_applier(binding), is_exact=True)
+
+
+class OneWayPostgres(_OneWay, PostgresSink):
+    pass
+
+
+class OneWayMysql(_OneWay, MysqlSink):
+    pass
 
 
 def _of(site: Path, **parts: dict[str, type] | type) -> dict[str, Sink]:
@@ -167,3 +189,17 @@ def trusting(site: Path) -> dict[str, Sink]:
 
 def forgetful(site: Path) -> dict[str, Sink]:
     return _of(site, committer=Forgetful)
+
+
+def one_way_prepared(site: Path) -> dict[str, Sink]:
+    return _one_way(site, "prepared")
+
+
+def one_way_spooled(site: Path) -> dict[str, Sink]:
+    return _one_way(site, "spooled")
+
+
+def _one_way(site: Path, way: str) -> dict[str, Sink]:
+    outlet = SqlOutlet.read(site)
+    kind = {"postgres": OneWayPostgres, "mariadb": OneWayMysql}[outlet.system]
+    return {"refunds": kind(outlet.url, "refunds", way=way)}
