@@ -44,6 +44,7 @@ from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
 from pakka.sinks._spool import SpoolReader, spool_errors, staging_of
+from pakka.sinks._staging import not_aborted
 from pakka.sinks._two_phase import Share
 
 if TYPE_CHECKING:
@@ -283,9 +284,7 @@ class PreparedCommitter:
         # Which slots an epoch was made of is known of the newest one only. Of an older one, what is staged was never committed: raising
         # the fence has removed the rest.
         if is_held or (slot.epoch < page.epoch and not self.staging.attempt(slot).exists()):
-            raise SinkError(
-                f"{self.binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible"
-            )
+            raise not_aborted(self.binding, slot)
 
     @property
     def _topics(self) -> set[str]:

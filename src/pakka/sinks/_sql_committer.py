@@ -17,9 +17,10 @@ from pakka.errors import SinkError, UnavailableError
 from pakka.model.epoch import Epoch
 from pakka.model.id import Binding
 from pakka.model.outcome import Outcome
-from pakka.model.prepared import Prepared, add_checksums
+from pakka.model.prepared import Prepared
 from pakka.sinks._spool import spool_errors, staging_of
 from pakka.sinks._sql_applier import SqlApplier
+from pakka.sinks._staging import not_aborted
 from pakka.sinks._two_phase import Clerk, TwoPhaseCommitter, is_of_server
 from pakka.sinks.spooled import SpooledCommitter
 
@@ -52,15 +53,13 @@ class PreparedWay(TwoPhaseCommitter):
         newest = self.clerk.look(None).newest if spooled else -1
         for slot in spooled:
             if slot.epoch <= newest:
-                raise SinkError(
-                    f"{self.binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible"
-                )
+                raise not_aborted(self.binding, slot)
             with spool_errors(self.staging):
                 self.staging.remove(slot)
 
     def pending(self) -> Sequence[Prepared]:
         with spool_errors(self.staging):
-            spooled = [Prepared(slot, 0, add_checksums(())) for slot in self.staging.slots()]
+            spooled = self.staging.pending()
         return [*super().pending(), *spooled]
 
     def in_doubt(self) -> Sequence[Doubt]:

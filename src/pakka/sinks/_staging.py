@@ -30,6 +30,7 @@ from pathlib import Path
 from pakka.contract.doubt import Doubt
 from pakka.errors import FencedError, SinkError
 from pakka.model.id import Binding, Slot
+from pakka.model.prepared import Prepared, add_checksums
 
 _PREFIX = "fence-"
 _OWNER = "owner.json"
@@ -185,6 +186,10 @@ class Staging:
                 continue  # the fence was raised between the two looks
             return [slot for name in names if (slot := Slot.parse(name)) is not None]
 
+    def pending(self) -> list[Prepared]:
+        """A record of each of them. What is in it is not asked: it is there to be aborted."""
+        return [Prepared(slot, 0, add_checksums(())) for slot in self.slots()]
+
     def in_doubt(self, slots: Iterable[Slot]) -> list[Doubt]:
         """These attempts, as a person wants to be told of them."""
         newest, now = self.root / f"{_PREFIX}{self.seen()}", time.time()
@@ -271,3 +276,8 @@ class Staging:
         except FileNotFoundError:
             return []
         return [int(n.removeprefix(_PREFIX)) for n in names if n.startswith(_PREFIX) and n[len(_PREFIX) :].isdigit()]
+
+
+def not_aborted(binding: Binding, slot: Slot) -> SinkError:
+    """Why a slot cannot be aborted whose epoch is committed."""
+    return SinkError(f"{binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible")

@@ -48,7 +48,7 @@ from pakka.sinks._spool import (
     spool_errors,
     staging_of,
 )
-from pakka.sinks._staging import write_durably
+from pakka.sinks._staging import not_aborted, write_durably
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +239,13 @@ class SpooledCommitter:
             # Which slots an epoch was made of is known of the newest one only. A record of an older epoch that is not
             # staged any more may be visible: to call it aborted could be a lie.
             if slot in memory.slots or (slot.epoch < memory.epoch and not is_staged):
-                raise SinkError(
-                    f"{self.binding}: epoch {slot.epoch} is committed, and `{slot}` cannot be aborted; it stays visible"
-                )
+                raise not_aborted(self.binding, slot)
             with spool_errors(self.staging):
                 self.staging.remove(slot)
 
     def pending(self) -> Sequence[Prepared]:
         with spool_errors(self.staging):
-            return [Prepared(slot, 0, add_checksums(())) for slot in self.staging.slots()]
+            return self.staging.pending()
 
     def in_doubt(self) -> Sequence[Doubt]:
         with spool_errors(self.staging):
