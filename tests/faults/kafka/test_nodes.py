@@ -85,6 +85,30 @@ def test_a_driver_that_starts_when_the_leader_of_its_ledger_has_just_died_reads_
     site.finish()
 
 
+def twin_on(trio, make_site_on, ground, name):
+    sinks = f"tests.faults.kafka.outputs:{name}"
+    return make_site_on(trio, f"sqlite:///{ground}/state.db", "one", sinks=sinks, position="", tries=2)
+
+
+def test_a_ledger_record_in_another_transaction_is_caught_when_the_coordinator_dies(trio, make_site_on, ground):
+    """The records are sent again in vain: the ledger, which is led by another broker, says that they are visible."""
+    site = twin_on(trio, make_site_on, ground, "apart")
+    child = site.freeze(Drill("commit.kafka.sent", epoch=MIDDLE))
+    kill(trio, find(site, "coordinator"))
+    child.kill()
+    child.wait()
+    site.start().wait()
+    assert any("rows lost" in f for f in site.judge.final())
+
+
+def test_an_epoch_without_a_ledger_record_is_caught_when_the_leader_of_the_ledger_dies(trio, make_site_on, ground):
+    site = twin_on(trio, make_site_on, ground, "unrecorded")
+    site.crash(Drill("commit.applied", epoch=0))
+    kill(trio, site.onlooker.partition(site.outlet.ledgers[0]).leader)
+    site.start().wait()
+    assert any("rows twice" in f for f in site.judge.final())
+
+
 def test_where_a_topic_ends_is_asked_until_its_new_leader_tells(trio):
     """The library tells of partitions whose leader is dead that they end at -1001, and calls that an answer."""
     topic = Topics(trio.servers).create("ends", partitions=6)
