@@ -23,8 +23,9 @@ _HEARD_S = 3.0
 """How long after a topic was made its leader may not know of it; a topic that is gone is told as late."""
 _PAUSE_S = 0.05
 _TRY_S = 2.0
-"""How long the leaders of partitions have for their first answer, and for each one after it twice as long. The library waits for a leader that
-has died for as long as it is let, and does not ask who leads now.
+"""How long there is for the first answer to a question, and for each one after it twice as long. What the library does not ask a leader, it asks
+the broker that was named to it as the controller, which can be any. Of one that has died it waits for as long as it is let, and tries to
+connect all the time; who leads now, or is the controller, it asks once a minute.
 """
 
 _RECORDS_S = 5.0
@@ -57,12 +58,11 @@ class Cluster:
     @property
     def id(self) -> str:
         """The cluster's own id, the same whatever name it is reached by."""
-        return str(self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).cluster_id)
+        return str(self._described().cluster_id)
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        nodes = self._wait(self.admin.describe_cluster(request_timeout=ANSWER_S)).nodes
-        return tuple(sorted(int(node.id) for node in nodes))
+        return tuple(sorted(int(node.id) for node in self._described().nodes))
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
         """Each of these topics; None for one that is not there."""
@@ -103,15 +103,18 @@ class Cluster:
     def settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The same of several topics, asked for at once; without those that may not be read, or are not there."""
         wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        asked = self.admin.describe_configs(wanted, request_timeout=ANSWER_S) if wanted else {}
-        found: dict[str, dict[str, str]] = {}
-        for resource, future in asked.items():
-            try:
-                found[resource.name] = _values(self._wait(future))
-            except KafkaException as error:
-                if not is_denied(error) and error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-        return found
+
+        def ask(limit_s: float) -> dict[str, dict[str, str]]:
+            found: dict[str, dict[str, str]] = {}
+            for resource, future in self.admin.describe_configs(wanted, request_timeout=limit_s).items():
+                try:
+                    found[resource.name] = _values(self._wait(future))
+                except KafkaException as error:
+                    if not is_denied(error) and error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+            return found
+
+        return self._patiently(ask) if wanted else {}
 
     def hides_settings(self, name: str) -> bool:
         """Whether it takes a right to read the settings of a topic that is not there, also of one that is not there itself."""
@@ -136,7 +139,7 @@ class Cluster:
             return frozenset(operation.name for operation in self._wait(asked[group]).authorized_operations or ())
 
         # The first group of a cluster has to wait for its coordinator's topic.
-        return self._patiently(ask, most_s=ANSWER_S)
+        return self._patiently(ask, most_s=ANSWER_S, first_s=ANSWER_S)
 
     def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
         """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""
@@ -258,6 +261,9 @@ class Cluster:
                 if error_of(error).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
+    def _described(self) -> Any:
+        return self._patiently(lambda limit_s: self._wait(self.admin.describe_cluster(request_timeout=limit_s)))
+
     def _topic(self, name: str, future: Future[Any]) -> Topic | None:
         try:
             found = self._wait(future)
@@ -295,10 +301,14 @@ class Cluster:
         return self._patiently(ask, [topic]) if wanted else {}
 
     def _patiently(
-        self, ask: Callable[[float], Answer], topics: Collection[str] = (), most_s: float = _MOVING_S
+        self,
+        ask: Callable[[float], Answer],
+        topics: Collection[str] = (),
+        most_s: float = _MOVING_S,
+        first_s: float = _TRY_S,
     ) -> Answer:
-        """Ask again while something moves. Of `topics` the library remembers who leads them, and since when, for a minute."""
-        began, limit_s = time.monotonic(), min(_TRY_S, ANSWER_S) if topics else ANSWER_S
+        """Ask again while something moves. In between the library is made to ask who leads these topics, and whom to ask of all else."""
+        began, limit_s = time.monotonic(), min(first_s, ANSWER_S)
         while True:
             try:
                 return ask(limit_s)
@@ -311,9 +321,10 @@ class Cluster:
                     raise
             limit_s = min(2 * limit_s, ANSWER_S)
             time.sleep(_PAUSE_S)
-            for topic in topics:
+            # Without a name it is the list of all topics. Naming one that is not there could make it.
+            for named in [{"topic": topic} for topic in topics] or [{}]:
                 with suppress(*DriverError):
-                    self.admin.list_topics(topic, timeout=_PAUSE_S * 20)
+                    self.admin.list_topics(**named, timeout=_PAUSE_S * 20)
 
     def _told(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
         """What leaders have answered. Of one that is gone the library tells -1001 when time is up, and no error."""

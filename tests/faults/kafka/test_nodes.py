@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -119,3 +120,14 @@ def test_where_a_topic_ends_is_asked_until_its_new_leader_tells(trio):
     assert cluster.end_offsets(topic, places, is_committed=True) == before == dict.fromkeys(places, 0)
     assert cluster.start_offsets(topic, places) == before
     assert cluster.held([topic]) == {}
+
+
+def test_a_question_waits_for_no_controller_that_has_died(trio):
+    """For some seconds the others go on naming it, one time in three, and the library believes them for a minute."""
+    topic = Topics(trio.servers).create("asked", partitions=1)
+    kill(trio, 3)
+    clusters = [Cluster(Address(trio.servers)) for _ in range(12)]
+    with ThreadPoolExecutor(len(clusters)) as pool:
+        found = list(pool.map(lambda cluster: (cluster.id, cluster.topic(topic)), clusters))
+    assert len(set(found)) == 1
+    assert found[0][1].replicas == 3
