@@ -144,11 +144,14 @@ class Cluster:
     def end_offsets(self, topic: str, partitions: Sequence[int], *, is_committed: bool) -> dict[int, int]:
         """Where each partition ends: of all that is written, or of what a `read_committed` reader can reach (LSO)."""
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-        return self._offsets(topic, partitions, OffsetSpec.latest(), level)
+        found = self._offsets(((topic, partition) for partition in partitions), OffsetSpec.latest(), level)
+        return {partition: at for (_, partition), at in found.items()}
 
     def start_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """Where each partition begins now: retention and compaction have taken what was before."""
-        return self._offsets(topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        places = ((topic, partition) for partition in partitions)
+        found = self._offsets(places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return {partition: at for (_, partition), at in found.items()}
 
     def held(self, names: Iterable[str]) -> dict[tuple[str, int], int]:
         """Where readers wait for an open transaction, whosever it is: by topic and partition, how far they get. Topics that are not there,
@@ -175,13 +178,10 @@ class Cluster:
 
     def lags(self, names: Iterable[str], reached: Mapping[str, Mapping[int, int]] | None = None) -> list[Lag]:
         """How far behind each partition of these topics is, for one who has read up to `reached`. A topic that is not there has none."""
-        whole: dict[tuple[str, int], int] = {}
-        stable: dict[tuple[str, int], int] = {}
-        for name, topic in self.topics(names).items():
-            parts = topic.partitions if topic else ()
-            # In this order: what is written in between is not taken for held back.
-            whole |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=False).items()}
-            stable |= {(name, p): at for p, at in self.end_offsets(name, parts, is_committed=True).items()}
+        places = [(name, p) for name, topic in self.topics(names).items() for p in (topic.partitions if topic else ())]
+        # In this order: what is written in between is not taken for held back.
+        whole = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         opened = self._opened({place: at for place, at in stable.items() if whole[place] > at})
         found: list[Lag] = []
         for (name, partition), end in stable.items():
@@ -290,15 +290,14 @@ class Cluster:
             return None
 
     def _offsets(
-        self, topic: str, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
-    ) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        wanted = {TopicPartition(*place): spec for place in places}
 
-        def ask(limit_s: float) -> dict[int, int]:
-            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=limit_s)
-            return {partition: at for (_, partition), at in self._told(asked).items()}
+        def ask(limit_s: float) -> dict[tuple[str, int], int]:
+            return self._told(self.admin.list_offsets(wanted, isolation_level=level, request_timeout=limit_s))
 
-        return self._patiently(ask, [topic]) if wanted else {}
+        return self._patiently(ask, {place.topic for place in wanted}) if wanted else {}
 
     def _patiently(
         self,
