@@ -16,7 +16,7 @@ from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_batch import PACKED, Press
 from pakka.sinks._kafka_record import RecordEncoder
-from pakka.sinks._spool import SpoolWriter, as_it_is, staging_of
+from pakka.sinks._spool import CRC32C, SpoolWriter, as_it_is, staging_of
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -55,8 +55,11 @@ class Packer:
 
 
 def open_spool(sink: KafkaSink, binding: Binding, slot: Slot) -> SpoolWriter:
-    """For batches. Whoever wants them smaller has the compression of Kafka, which spares the brokers too."""
-    return SpoolWriter(staging_of(binding, slot.fence), slot, PACKED, as_it_is, sink.spool_bytes_max, codec=None)
+    """For batches. Whoever wants them smaller has the compression of Kafka, which spares the brokers too. The digest is the one that brokers
+    trust for each of them.
+    """
+    staging = staging_of(binding, slot.fence)
+    return SpoolWriter(staging, slot, PACKED, as_it_is, sink.spool_bytes_max, codec=None, digest=CRC32C)
 
 
 class PackWriter:

@@ -11,7 +11,7 @@ import pytest
 from pakka.errors import BugError, FencedError, SchemaError, SinkError
 from pakka.model.id import Binding, Slot
 from pakka.sinks import _spool
-from pakka.sinks._spool import SPOOL_BYTES_MAX, SpoolReader, SpoolWriter, staging_of
+from pakka.sinks._spool import CRC32C, SPOOL_BYTES_MAX, SpoolReader, SpoolWriter, staging_of
 from tests.unit.sinks.spooled_kit import SCHEMA, refunds
 
 
@@ -32,13 +32,13 @@ def slot(number: int = 0, fence: int = 1, attempt: int = 0) -> Slot:
 
 
 def writer(
-    staging, at: Slot | None = None, encode=lambda batch: batch, bytes_max: int = SPOOL_BYTES_MAX
+    staging, at: Slot | None = None, encode=lambda batch: batch, bytes_max: int = SPOOL_BYTES_MAX, **options
 ) -> SpoolWriter:
-    return SpoolWriter(staging, at or slot(), SCHEMA, encode, bytes_max)
+    return SpoolWriter(staging, at or slot(), SCHEMA, encode, bytes_max, **options)
 
 
-def prepared(staging, number: int = 0, rows: int = 1000):
-    one = writer(staging, slot(number))
+def prepared(staging, number: int = 0, rows: int = 1000, **options):
+    one = writer(staging, slot(number), **options)
     one.write(refunds(0, rows, 10_000 * number))
     return one.prepare("0" * 16)
 
@@ -110,9 +110,11 @@ def swap(path: Path) -> None:
     os.replace(other, path)
 
 
+@pytest.mark.parametrize("digest", ["sha256", CRC32C])
 @pytest.mark.parametrize("harm", [cut, tear, grow, flip, swap, Path.unlink])
-def test_a_harmed_file_is_found_before_any_row_is_read(staging, harm):
-    good, bad = prepared(staging, 0), prepared(staging, 1)
+def test_a_harmed_file_is_found_before_any_row_is_read(staging, harm, digest):
+    good, bad = prepared(staging, 0, digest=digest), prepared(staging, 1, digest=digest)
+    assert SpoolReader(staging, [good, bad]).verify() is None
     harm(file_of(staging, bad))
     trouble = SpoolReader(staging, [good, bad]).verify()
     assert trouble is not None
