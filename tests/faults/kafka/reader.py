@@ -2,19 +2,20 @@
 
 import json
 import time
-from contextlib import closing
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.faults.kafka.judge import KafkaJudge, Memory
 from tests.faults.kafka.outputs import KafkaOutlet
 from tests.faults.watched import REST_S, note
 from tests.faults.workload import Workload
-from tests.fixtures.onlooker import Onlooker, read_until
+from tests.fixtures.onlooker import Ends, Onlooker, read_until
 
 PATIENCE_S = 2.0
 """How long to read for the ends of a look; then they are asked for anew."""
+STUCK_S = 20.0
+"""After so long without a whole look all lines are made anew: one of three brokers died, and for two minutes there was none."""
 
 
 def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str) -> int:
@@ -25,19 +26,37 @@ def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str
     workload = Workload(batches, slots, rows)
     memory = Memory(KafkaJudge(site, state, workload, tuple(outlet.options), outlet=outlet, onlooker=onlooker))
     topics, reached = list(outlet.topics.values()), {}
-    with closing(onlooker.consumer()) as consumer:
-        consumer.assign([TopicPartition(*place, 0) for place in onlooker.ends(topics)])
+    places = dict.fromkeys(onlooker.ends(topics), 0)
+    consumer = _consumer(onlooker, places)
+    looked = time.monotonic()
+    try:
         while told.is_dir():
+            if time.monotonic() > looked + STUCK_S:
+                consumer.close()
+                onlooker = Onlooker(outlet.direct)
+                consumer, looked = _consumer(onlooker, places), time.monotonic()
             try:
                 ends = onlooker.ends(topics)
             except (KafkaException, TimeoutError):  # the broker is down, or was while we asked
                 time.sleep(REST_S)
                 continue
             messages, left = read_until(consumer, ends, PATIENCE_S, reached)
+            for message in messages:
+                places[message.topic(), message.partition()] = message.offset() + 1
             for finding in memory.look(messages):
                 note(told / "findings", finding)
             if not left:
+                looked = time.monotonic()
                 note(told / "seen", json.dumps({sink: rows.total() for sink, rows in memory.seen.items()}))
                 note(told / "looked", ".")
             time.sleep(REST_S)
+    finally:
+        consumer.close()
     return 0
+
+
+def _consumer(onlooker: Onlooker, places: Ends) -> Consumer:
+    """One that reads on from there."""
+    consumer = onlooker.consumer()
+    consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+    return consumer
