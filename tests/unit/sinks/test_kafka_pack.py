@@ -102,6 +102,18 @@ def test_a_spool_that_holds_other_rows_than_were_prepared_is_not_committed(write
         list(reader.batches())
 
 
+def test_one_bit_that_changed_in_the_spool_is_found_before_it_is_sent(writer):
+    """Signing a batch anew would make its checksum right again, and the broker would take it."""
+    writer.write(raw(b"a", b"b"))
+    record = writer.prepare("0" * 16)
+    path = writer.spool.staging.attempt(record.slot) / record.detail["file"]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert record.detail["digest"].startswith("crc32c:")
+    assert "is not what was prepared" in SpoolReader(writer.spool.staging, [record]).verify()
+
+
 def test_what_waits_is_discarded_with_the_attempt(writer):
     writer.write(raw(b"a", b"b"))
     writer.discard()
