@@ -15,6 +15,7 @@ from pakka.sinks._postgres_clerk import BEGIN
 from pakka.sinks._postgres_column import Fit, Place, Target, read_table
 from pakka.sinks._postgres_copy import CopyStream, SteadyWriter
 from pakka.sinks._postgres_writer import lines_to
+from pakka.spark.decimals import restored
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,12 @@ class PlainCopy:
     """Takes the rows of one slot and commits them at once. Spark calls it as a task; the URL has a password."""
 
     url: str = field(repr=False)
-    is_hashed: bool = False
-    """Whether the last column is a hash, to be added up."""
+    wire: pa.Schema | None = None
+    """What the rows are if they cross to Python as pakka's do, with a hash as the last column, to be added up."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hashes = [0]
-        rows = self.write(_added_up(batches, hashes) if self.is_hashed else batches)
+        rows = self.write(batches if self.wire is None else _added_up(batches, self.wire, hashes))
         yield pa.record_batch([pa.array([f"{rows} rows, {hashes[0]}"])], names=["answer"])
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
@@ -55,7 +56,8 @@ class PlainCopy:
         return rows
 
 
-def _added_up(batches: Iterator[pa.RecordBatch], hashes: list[int]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+def _added_up(batches: Iterator[pa.RecordBatch], wire: pa.Schema, hashes: list[int]) -> Iterator[pa.RecordBatch]:
+    for crossed in batches:
+        batch = restored(crossed, wire)
         hashes[0] += int(batch.columns[-1].to_numpy().sum(dtype="int64"))
         yield batch.select(batch.schema.names[:-1])

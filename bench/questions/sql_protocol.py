@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +22,11 @@ from bench.measure import Taken, clocked, in_turns
 from bench.plain import PlainCopy
 from bench.questions.protocol import SLOTS, Deliver, exactly_once
 from pakka.sinks.postgres import PostgresSink
+from pakka.spark.decimals import unscaled
 from tests.fixtures.postgres import PostgresServer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 EPOCH_ROWS = {"tiny": (200,), "small": (1_000, 10_000, 50_000, 500_000), "full": (1_000, 10_000, 50_000, 500_000)}
 EPOCHS = {"tiny": 2, "small": 6, "full": 20}
@@ -48,8 +50,8 @@ def answer(size: str) -> Answer:
             figures += _without_spark(server, place, count, size)
     notes = (
         "The plain side has the same encoder, connections and statements up to COPY, and then COMMIT: no prepare, no fence, no ledger, no "
-        "decision, no state store. In Spark it is a task of foreachBatch and mapInArrow, once with the hashes of rows that make the checksum, "
-        "and once, `bare`, without them: a task that knows nothing of pakka.",
+        "decision, no state store. In Spark it is a task of foreachBatch and mapInArrow, once with rows that cross to Python as pakka's do, with the hashes that make the "
+        "checksum, and once, `bare`, without either: a task that knows nothing of pakka.",
         f"In Spark: Spark's time of an epoch, the median of those of a run. Without: {SLOTS} slots, written one after the other.",
     )
     return Answer("sql-protocol", size, tuple(figures), notes, ROUNDS[size])
@@ -63,7 +65,7 @@ def _in_spark(
     work = Append(frame, place, partial(sql.postgres_database, server), sql.postgres_sum)
     sides = {
         "pakka": work.pakka(lambda url: PostgresSink(url, sql.TABLE, way="prepared")),
-        "plain": work.each(partial(_plain_epoch, is_hashed=True)),
+        "plain": work.each(partial(_plain_epoch, crossing=_Crossing.of(frame))),
         "bare": work.each(_plain_epoch),
     }
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
@@ -74,13 +76,29 @@ def _in_spark(
     return [*figures_of(what, times, cpu, _goal(count)), against_bare]
 
 
-def _plain_epoch(url: str, is_hashed: bool = False) -> engine.OnBatch:
-    task = PlainCopy(url, is_hashed)
+@dataclass(frozen=True)
+class _Crossing:
+    """Rows as they cross to Python in pakka, with their hashes: made once for all epochs, as there."""
+
+    columns: list[Column]
+    wire: pa.Schema
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> _Crossing:
+        from pyspark.sql.functions import col, xxhash64
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        columns = [*map(col, frame.columns), xxhash64(*frame.columns).alias("hash")]
+        kinds = frame.select(*columns).schema
+        crossing = zip(unscaled(columns, frame, kinds), kinds.names, strict=True)
+        return cls([column.alias(name) for column, name in crossing], to_arrow_schema(kinds, timezone="UTC"))
+
+
+def _plain_epoch(url: str, crossing: _Crossing | None = None) -> engine.OnBatch:
+    task = PlainCopy(url, crossing.wire if crossing is not None else None)
 
     def on_batch(batch: DataFrame, _: int) -> None:
-        from pyspark.sql.functions import xxhash64
-
-        rows = batch.select("*", xxhash64(*batch.columns)) if is_hashed else batch
+        rows = batch.select(*crossing.columns) if crossing is not None else batch
         rows.coalesce(sql.PARTITIONS).mapInArrow(task, "answer string").collect()
 
     return on_batch

@@ -50,6 +50,9 @@ COLUMNS = {
     "endless": "CAST('-Infinity' AS DOUBLE)",
     "big": "CAST('-12345678901234567890123456789012345678' AS DECIMAL(38,0))",
     "money": "CAST('99999999999999999999.999999999999999999' AS DECIMAL(38,18))",
+    "fee": "CAST('-0.01' AS DECIMAL(9,2))",
+    "most": "CAST('-99999999999999.9999' AS DECIMAL(18,4))",
+    "more": "CAST('999999999999999.9999' AS DECIMAL(19,4))",
     "truth": "true",
     "old": "DATE'1500-01-01'",
     "far": "DATE'9999-12-31'",
@@ -146,13 +149,30 @@ def test_hard_values_come_back_from_sqlite(spark, here):
     wanted = {name: values[0] for name, values in hard_rows(spark).to_pydict().items()}
     for name in ("tiny", "small", "whole", "long", "single", "double", "endless", "truth", "text", "empty", "bytes"):
         assert hard[name] == wanted[name], name
-    for name in ("big", "money"):
+    for name in ("big", "money", "fee", "most", "more"):
         assert Decimal(hard[name]) == wanted[name]
     assert (hard["old"], hard["far"], hard["wall"]) == ("1500-01-01", "9999-12-31", "2026-11-15 01:02:03.000001")
     assert (hard["at"], hard["early"]) == ("2026-11-15 01:02:03.456789Z", "1001-01-01 00:00:00.000000Z")
     assert json.loads(hard["list"]) == [1, None, 3]
     assert json.loads(hard["deep"]) == {"x": 1, "y": [{"k": "k", "v": "1.50"}], "z": None}
     assert dict(json.loads(hard["map"])) == {"b": 1, "a": None}
+
+
+def test_a_computed_decimal_is_the_same_for_every_sink_that_takes_it_and_for_none_of_a_dead_row(spark, here):
+    write_lines(here / "data/0.json", settlements(0, 4))
+    fee = "CAST(amount * -0.015 AS DECIMAL(10,3)) AS fee"
+    sinks = {
+        "all": pakka.Output(ParquetSink("out/all"), ("id", fee)),
+        "some": pakka.Output(ParquetSink("out/some"), ("id", fee), where="id > 1"),
+    }
+    rules = (Rule.range("amount", 0, 20),)
+    pakka.run(pakka.Pipeline("refunds", files(), sinks, quality=rules, dead_letters=ParquetSink("out/dead")))
+    assert pq.read_table("out/dead").num_rows == 1
+    rows = {i: Decimal(i * 10) * Decimal("-0.015") for i in range(3)}
+    for name, ids in (("all", (0, 1, 2)), ("some", (2,))):
+        found = pq.read_table(f"out/{name}").select(["id", "fee"]).sort_by("id")
+        assert found.to_pydict() == {"id": list(ids), "fee": [rows[i] for i in ids]}
+        assert found.schema.field("fee").type == pa.decimal128(10, 3)
 
 
 def test_a_struct_that_is_null_has_fields_that_are_never_null(spark, here):

@@ -29,6 +29,7 @@ from pakka.errors import ConfigError, SchemaError
 from pakka.model.id import nearest
 from pakka.quality.dead_letter import quoted_whole, row_sql
 from pakka.quality.judge import Judge
+from pakka.spark.decimals import unscaled
 from pakka.spark.task import Errand, Route, Task
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
         sink = pipeline.outputs[DEAD_LETTERS].sink
         routes.append(Route(DEAD_LETTERS, sink, (), (), hashed, is_dead_letters=True))
     time_place = _time_place(pipeline, judged, wire, columns, judge)
-    schema = _arrow_schema(pipeline, _resolve(pipeline, "sinks", judged, wire.named, columns).schema)
+    kinds = _resolve(pipeline, "sinks", judged, wire.named, columns).schema
+    schema = _arrow_schema(pipeline, kinds)
+    wire.columns = unscaled(wire.columns, frame, kinds)
     places = (mask_place, row_place, time_place)
     task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, *places)
     classic: Any = frame

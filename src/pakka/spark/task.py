@@ -28,6 +28,7 @@ from pakka.points import reach
 from pakka.quality import dead_letter
 from pakka.quality.judge import Judge
 from pakka.spark.age import Ages
+from pakka.spark.decimals import restored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,7 +100,7 @@ class Task:
     at_us: int
     """The epoch's time, which is the same if it runs again."""
     schema: pa.Schema
-    """The wire: what Spark sends."""
+    """The wire: what Spark sends, but for its small decimals, which come as numbers."""
     routes: tuple[Route, ...]
     judge: Judge
     mask_column: int | None = None
@@ -147,7 +148,8 @@ class Task:
     def _write(self, batches: Iterator[pa.RecordBatch], lanes: list[_Lane], ages: Ages) -> Count:
         rows_in = dead = dropped = 0
         broken: dict[str, int] = {}
-        for batch in batches:
+        for crossed in batches:
+            batch = restored(crossed, self.schema)
             rows_in += batch.num_rows
             if self.time_column is not None:
                 ages.take(batch.column(self.time_column))
