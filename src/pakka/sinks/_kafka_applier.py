@@ -90,6 +90,8 @@ class KafkaApplier(Applier):
         self._asked: set[tuple[str, frozenset[str]] | None] = set()
         """Groups that may be told of topics, as was seen."""
         self.post = Post(binding, self.address)
+        self.second = Post(binding, self.address)
+        """A line for more of an epoch's records than the other one takes."""
 
     @cached_property
     def mender(self) -> Mender:
@@ -162,6 +164,7 @@ class KafkaApplier(Applier):
         self._see_off()
         self._drop()
         self.post.close()
+        self.second.close()
         self.mender.registry.close()
         self.book.close()
 
@@ -201,7 +204,7 @@ class KafkaApplier(Applier):
         seat = self.mender.seize(
             self._known(page),
             timeout_ms,
-            lambda: self.sink.open_seat(self.post, self.id, timeout_ms),
+            lambda: self.sink.open_seat(self.post, self.id, timeout_ms, self.second),
             is_wide=not self.sink.topic,
         )
         page = self.book.read(is_settled=True)

@@ -2,7 +2,8 @@
 
 Nothing is in doubt about a record: each batch is waited for, and one that has no answer is sent again, under the number by which
 its broker knows it. There is one batch a partition on its way at most, so they arrive in their order. Several requests are: a broker takes
-the next one from a line when it has answered the last, and should find it there.
+the next one from a line when it has answered the last, and should find it there. And since it does so with one of its threads, what is more than a
+request goes over two lines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ANYWHERE = Limits(1, 1 << 20)
 _REQUEST_BYTES = 2 << 20
 """Batches are sent together up to that: a request costs half a millisecond whatever is in it, and several should be on their way."""
 _ON_WAY_MAX = 3
-"""So many requests wait for an answer at most. kafka-python refuses the sixth of a line, and others are sent over it too."""
+"""So many requests of a line wait for an answer at most. kafka-python refuses the sixth, and others are sent over it too."""
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Seat:
     handle: Handle
     patience_s: float
     """How long a broker may take for a batch, restarts and all."""
+    second: Post | None = None
+    """Another line, for batches that would wait for others on the first. It is opened when there are such."""
     sent: dict[Place, int] = field(default_factory=dict)
     """Records to each place, over all transactions: brokers count along."""
 
@@ -56,8 +59,8 @@ class Outbox:
         self.touched = touched
         """Every topic that a record was taken for, which whoever gave it knows also if sending fails."""
         self._begun: set[Place] = set()
-        self._posted: list[Posted] = []
-        """On their way, the oldest first."""
+        self._posted: list[tuple[Post, Posted]] = []
+        """On their way, the oldest first, and over which line."""
 
     def send(self, packed: pa.RecordBatch) -> None:
         """Take rows of `PACKED`. Waits while others are on their way, and raises as soon as one is known not to be taken."""
@@ -91,9 +94,12 @@ class Outbox:
             post.begin_in(handle, new)
             self._begun |= new
         for some in _requests(waiting):
-            while len(self._posted) >= _ON_WAY_MAX or any(some.keys() & posted.batches for posted in self._posted):
+            while any(some.keys() & posted.batches for _, posted in self._posted) or not self._free():
                 self._await()
-            self._posted.append(post.post(handle, {place: self._signed(batch) for place, batch in some.items()}))
+            line = self._free()[0]
+            self._posted.append(
+                (line, line.post(handle, {place: self._signed(batch) for place, batch in some.items()}))
+            )
 
     def _signed(self, batch: Batch) -> bytes:
         sent = self.seat.sent.get(batch.place, 0)
@@ -101,9 +107,16 @@ class Outbox:
         return batch.signed(self.seat.handle, sent)
 
     def _await(self, patience_s: float | None = None) -> None:
-        """Wait for the oldest."""
-        posted = self._posted.pop(0)
-        self.seat.post.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
+        """Wait for the oldest. What could not be sent over the second line is sent over the first, which has to be there anyway."""
+        line, posted = self._posted.pop(0)
+        line = line if posted.answer is not None else self.seat.post
+        line.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
+
+    def _free(self) -> list[Post]:
+        """The lines on which a request may follow, that with the fewest first."""
+        lines = [self.seat.post] if self.seat.second is None else [self.seat.post, self.seat.second]
+        counts = {line: sum(of is line for of, _ in self._posted) for line in lines}
+        return sorted((line for line in lines if counts[line] < _ON_WAY_MAX), key=counts.__getitem__)
 
 
 def _requests(batches: Iterable[Batch]) -> Iterator[dict[Place, Batch]]:

@@ -226,7 +226,7 @@ class KafkaSink(SpooledSink):
 
         return PlacedSink(self, binding)
 
-    def open_seat(self, post: Post, transactional_id: str, timeout_ms: int) -> Seat:
+    def open_seat(self, post: Post, transactional_id: str, timeout_ms: int, second: Post | None = None) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
         # What is missing is told at the start, and not by the first rows.
         if self.topic and limits_of(self, post.whose, self.topic) is None:
@@ -237,7 +237,7 @@ class KafkaSink(SpooledSink):
         said = settings.get("message.timeout.ms", settings.get("delivery.timeout.ms", _DELIVERY_MS))
         # By 0 librdkafka means for ever.
         patience_ms = min(timeout_ms, int(said) or timeout_ms)
-        return Seat(post, post.take(transactional_id, timeout_ms), patience_ms / 1000)
+        return Seat(post, post.take(transactional_id, timeout_ms), patience_ms / 1000, second)
 
     @property
     def codec(self) -> str:

@@ -14,10 +14,13 @@ BINARY = pa.large_binary()
 
 
 class Slow:
-    """A post that answers only when it is asked, and keeps count."""
+    """A post that answers only when it is asked, and keeps count; of what two of them have on their way if they share a list."""
 
-    def __init__(self) -> None:
-        self.on_way: list[Posted] = []
+    def __init__(self, on_way=None, *, is_shut=False) -> None:
+        self.on_way: list[Posted] = [] if on_way is None else on_way
+        self.is_shut = is_shut
+        """Nothing can be sent over it."""
+        self.settled = 0
         self.most = 0
         self.sent: list[tuple[str, int]] = []
         self.is_away = False
@@ -29,7 +32,7 @@ class Slow:
         assert set(places) == self.begun
 
     def post(self, handle, batches) -> Posted:
-        posted = Posted(handle, batches, None)
+        posted = Posted(handle, batches, None if self.is_shut else (self, batches))
         assert not any(batches.keys() & other.batches.keys() for other in self.on_way)
         self.on_way.append(posted)
         self.most = max(self.most, len(self.on_way))
@@ -37,7 +40,9 @@ class Slow:
         return posted
 
     def settle(self, posted, patience_s) -> None:
+        assert not self.is_shut
         self.on_way.remove(posted)
+        self.settled += 1
         if self.is_away:
             raise UnavailableError("away")
 
@@ -63,6 +68,35 @@ def test_several_requests_are_on_their_way_and_one_batch_a_partition(monkeypatch
     assert sorted(post.sent) == sorted([("t", p) for p in whole.column("partition").to_pylist()] * 3)
     # Two batches fit into a request.
     assert post.most == {1: 1, 2: 1, 3: 2, 8: _kafka_produce._ON_WAY_MAX}[partitions]
+
+
+@pytest.mark.parametrize("is_shut", [False, True])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 8])
+def test_over_two_lines_there_is_still_one_batch_a_partition_on_its_way(monkeypatch, partitions, is_shut):
+    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    first = Slow()
+    second = Slow(first.on_way, is_shut=is_shut)
+    outbox = Seat(first, Handle("id", 7, 3), 30.0, second).outbox("t", set())
+    whole = packed(partitions)
+    for _ in range(3):
+        outbox.send(whole)
+    outbox.settle()
+    assert first.on_way == []
+    assert sorted(first.sent + second.sent) == sorted([("t", p) for p in whole.column("partition").to_pylist()] * 3)
+    assert bool(second.sent) is (partitions > 2)
+    # What it could not send, the other line has sent.
+    assert bool(second.settled) is (partitions > 2 and not is_shut)
+    assert max(first.most, second.most) == {1: 1, 2: 1, 3: 2, 8: 4}[partitions]
+
+
+def test_an_epoch_of_one_request_opens_no_second_line():
+    first = Slow()
+    second = Slow(first.on_way)
+    outbox = Seat(first, Handle("id", 7, 3), 30.0, second).outbox("t", set())
+    for _ in range(3):
+        outbox.send(packed(8, bytes_max=1 << 20))
+        outbox.settle()
+    assert (bool(first.sent), second.sent) == (True, [])
 
 
 def test_what_is_on_its_way_is_waited_for_when_the_rest_is_dropped():

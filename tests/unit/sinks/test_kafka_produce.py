@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pakka.errors import PakkaError, UnavailableError
 from pakka.kafka_line import Address
-from pakka.sinks import _kafka_post, _kafka_wire
+from pakka.sinks import _kafka_post, _kafka_produce, _kafka_wire
 from pakka.sinks._kafka_batch import CODECS, SEQUENCES, Press
 from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_post import Post
@@ -36,6 +36,17 @@ def seat(kafka_topics):
 def made(topics, patience_s=30.0):
     post = Post("test", Address.parse("test", topics.bootstrap))
     return Seat(post, post.take(topics.name("outbox")), patience_s)
+
+
+@pytest.fixture
+def wide(kafka_topics, monkeypatch):
+    """A seat with two lines, over which requests go that are small enough to need both."""
+    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 1000)
+    seat = made(kafka_topics)
+    seat.second = Post("test", seat.post.address)
+    yield seat
+    assert seat.second._admin is not None
+    seat.second.close()
 
 
 def batch(keys, values, **more):
@@ -206,6 +217,81 @@ def test_a_batch_whose_answer_is_lost_is_sent_again_and_kept_once(kafka_topics, 
     deliver(seat, topic, *parts, partitions=3)
     assert len(lost) == 4
     assert sorted(m.value() for m in read(kafka_topics, topic)) == sorted(values)
+
+
+SMALL = Press(2000)
+"""Several batches a partition."""
+
+
+def numbered(count, keys=40):
+    return batch([b"%d" % (n % keys) for n in range(count)], [b"%d" % n for n in range(count)])
+
+
+def in_order(records):
+    """The values of each key, in the order of a reader."""
+    found = defaultdict(list)
+    for message in records:
+        found[message.key()].append(int(message.value()))
+    return found
+
+
+def test_over_two_lines_every_record_arrives_once_and_in_the_order_of_its_key(kafka_topics, wide):
+    topic = kafka_topics.create("t", partitions=8)
+    for _ in range(2):
+        deliver(wide, topic, numbered(20_000), partitions=8, press=SMALL)
+    assert in_order(read(kafka_topics, topic)) == {b"%d" % key: [*range(key, 20_000, 40)] * 2 for key in range(40)}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_when_one_of_two_lines_is_cut_every_record_arrives_once_and_in_order(kafka_topics, wide, monkeypatch, is_first):
+    topic = kafka_topics.create("t", partitions=8)
+    cut = wide.post if is_first else wide.second
+    honest, lost = Post._waited, []
+
+    def deaf(post, answer):
+        said = honest(post, answer)
+        if post is cut and len(lost) < 4:
+            lost.append(said)
+            post.close()
+            raise _kafka_wire.errors.KafkaConnectionError("cut")
+        return said
+
+    monkeypatch.setattr(Post, "_waited", deaf)
+    deliver(wide, topic, numbered(20_000), partitions=8, press=SMALL)
+    assert len(lost) == 4
+    assert in_order(read(kafka_topics, topic)) == {b"%d" % key: [*range(key, 20_000, 40)] for key in range(40)}
+
+
+def test_what_the_second_line_cannot_send_goes_over_the_first(kafka_topics, wide, monkeypatch):
+    topic = kafka_topics.create("t", partitions=8)
+    honest, refused = Post._posted, []
+
+    def shut(post, handle, batches):
+        if post is wide.second:
+            post._open()
+            refused.append(batches)
+            raise _kafka_wire.errors.KafkaConnectionError("refused")
+        return honest(post, handle, batches)
+
+    monkeypatch.setattr(Post, "_posted", shut)
+    deliver(wide, topic, numbered(5000), partitions=8, press=SMALL)
+    assert refused
+    assert in_order(read(kafka_topics, topic)) == {b"%d" % key: [*range(key, 5000, 40)] for key in range(40)}
+
+
+def test_whoever_was_shut_out_sends_nothing_more_over_either_line(kafka_topics, wide):
+    topic = kafka_topics.create("t", partitions=8)
+    deliver(wide, topic, numbered(5000), partitions=8, press=SMALL)
+    outbox, late = wide.outbox(topic, set()), pack(numbered(5000), topic, 8, SMALL)
+    outbox.send(late)
+    outbox.settle()
+    newer = made(kafka_topics)
+    with pytest.raises(KafkaException) as caught:
+        outbox.send(late)
+    assert caught.value.args[0].code() in (KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+    outbox.drop()
+    deliver(newer, topic, batch([b"0"], [b"5000"]), partitions=8)
+    assert len(read(kafka_topics, topic)) == 5001
 
 
 class Deaf(Outbox):
