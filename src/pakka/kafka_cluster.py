@@ -211,16 +211,18 @@ class Cluster:
             consumer.close()
         return found
 
-    def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> bool:
-        """Make a topic; -1 leaves a number to the cluster. False: it was there."""
+    def create(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+        """Make a topic; -1 leaves a number to the cluster. One that is there, perhaps by a request that had no answer, is left as it is."""
         new = NewTopic(name, partitions, replicas, config=dict(settings))
+
+        def ask(limit_s: float) -> None:
+            self._wait(self.admin.create_topics([new], operation_timeout=ANSWER_S, request_timeout=limit_s)[name])
+
         try:
-            self._wait(self.admin.create_topics([new], operation_timeout=ANSWER_S, request_timeout=ANSWER_S)[name])
+            self._patiently(ask)
         except KafkaException as error:
-            if error_of(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise
-        return True
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def refusal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> KafkaError | None:
         """Why a topic that is not there could not be made, as the brokers say. Nothing is made."""

@@ -126,8 +126,13 @@ def test_a_question_waits_for_no_controller_that_has_died(trio):
     """For some seconds the others go on naming it, one time in three, and the library believes them for a minute."""
     topic = Topics(trio.servers).create("asked", partitions=1)
     kill(trio, 3)
-    clusters = [Cluster(Address(trio.servers)) for _ in range(12)]
+    clusters = [Cluster(Address(trio.servers)) for _ in range(24)]
+    made = [f"{topic}-{number}" for number in range(12)]
     with ThreadPoolExecutor(len(clusters)) as pool:
-        found = list(pool.map(lambda cluster: (cluster.id, cluster.topic(topic)), clusters))
+        asked = pool.map(lambda cluster: (cluster.id, cluster.topic(topic)), clusters[:12])
+        for _ in pool.map(lambda cluster, name: cluster.create(name, 1, 2, {}), clusters[12:], made):
+            pass
+        found = list(asked)
     assert len(set(found)) == 1
     assert found[0][1].replicas == 3
+    assert all(clusters[0].await_topic(name).replicas == 2 for name in made)
