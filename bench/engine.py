@@ -48,14 +48,14 @@ class Run:
         return sum(e["numInputRows"] for e in self.epochs)
 
 
-def open_spark() -> SparkSession:
-    """The session that a pipeline would have, with a longer memory for its progress."""
+def open_spark(*sinks: object) -> SparkSession:
+    """The session that a pipeline into these sinks would have, with a longer memory for its progress."""
     # Workers run the Python of the benchmarks, and find this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     from pakka.spark.session import open_session
 
-    return open_session("pakka bench", {}, SCRATCH / "spark.log")
+    return open_session("pakka bench", {}, SCRATCH / "spark.log", sinks=sinks)
 
 
 def has_class(spark: SparkSession, name: str, jars: Sequence[Path]) -> bool:

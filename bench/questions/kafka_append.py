@@ -48,7 +48,7 @@ def answer(size: str) -> Answer:
     with kafka.server() as broker, scratch.directory("kafka-append") as place:
         if broker is None:
             return Answer("kafka-append", size, (), (kafka.NO_KAFKA,), 0)
-        spark = engine.open_spark()
+        spark = engine.open_spark(kafka.sink(broker, "any"))
         has_connector = kafka.has_connector(spark)
         figures: list[Figure] = []
         for value_bytes, count in RECORDS[size].items():

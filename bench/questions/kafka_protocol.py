@@ -45,7 +45,7 @@ def answer(size: str) -> Answer:
     with kafka.server() as broker, scratch.directory("kafka-protocol") as place:
         if broker is None:
             return Answer("kafka-protocol", size, (), (kafka.NO_KAFKA,), 0)
-        spark = engine.open_spark()
+        spark = engine.open_spark(kafka.sink(broker, "any"))
         figures: list[Figure] = []
         for count in EPOCH_ROWS[size]:
             figures += _in_spark(spark, broker, place, count, size)

@@ -28,7 +28,7 @@ def answer(size: str) -> Answer:
 
 
 def _ask(size: str, server: PostgresServer, place: Path) -> Answer:
-    spark = engine.open_spark()
+    spark = engine.open_spark(PostgresSink(server.url("postgres"), sql.TABLE))
     parquet = rows.parquet_files(spark, ROWS[size], FILES[size])
     work = Append(engine.read_files(spark, parquet), place, partial(sql.postgres_database, server), sql.postgres_sum)
     sides = {

@@ -42,7 +42,7 @@ def answer(size: str) -> Answer:
     with sql.postgres_server() as server, scratch.directory("sql-protocol") as place:
         if server is None:
             return Answer("sql-protocol", size, (), (sql.NO_POSTGRES,), 0)
-        spark = engine.open_spark()
+        spark = engine.open_spark(PostgresSink(server.url("postgres"), sql.TABLE))
         figures: list[Figure] = []
         for count in EPOCH_ROWS[size]:
             epochs = max(2, EPOCHS[size] // (2 if count >= _LARGE else 1))

@@ -45,7 +45,7 @@ def answer(size: str) -> Answer:
 
 
 def _ask(size: str, server: PostgresServer, template: str, place: Path) -> Answer:
-    spark = engine.open_spark()
+    spark = engine.open_spark(PostgresSink(server.url("postgres"), sql.TABLE))
     frame = engine.read_files(spark, rows.parquet_files(spark, ROWS[size], FILES))
     frame = frame.withColumn("id", frame["id"] * STEP)
     work = Append(frame, place, partial(sql.postgres_twin, server, template), sql.postgres_sum)

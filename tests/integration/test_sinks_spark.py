@@ -380,3 +380,16 @@ def test_a_worker_need_not_look_for_garbage_in_what_it_has_imported(spark, here)
 
     found = spark.range(2, numPartitions=2).mapInArrow(count, "frozen BIGINT").collect()
     assert max(frozen for (frozen,) in found) > 10_000
+
+
+def test_a_worker_is_forked_from_a_process_that_has_imported_what_a_task_needs(spark):
+    def look(batches):
+        import sys
+
+        parent = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+        # Whatever this worker has run before, what it has from its parent is older than itself.
+        loaded = [module in sys.modules for module in ("pandas", "pyarrow.compute", "pakka.spark.task")]
+        yield from (pa.record_batch([pa.array([f"{parent[2]} {loaded}"])], names=["found"]) for _ in batches)
+
+    found = spark.range(2, numPartitions=2).mapInArrow(look, "found STRING").collect()
+    assert {text for (text,) in found} == {"pakka.spark.daemon [True, True, True]"}

@@ -54,7 +54,8 @@ def run(
     log = None if verbose else Path(pipeline.checkpoint_path).parent.parent / "spark.log"
     source = pipeline.source
     jars = source.jars_for(pyspark.__version__) if isinstance(source, NeedsJars) else None
-    spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log, jars)
+    sinks = [output.sink for output in pipeline.outputs.values()]
+    spark = open_session(f"pakka {pipeline.name}", pipeline.spark, log, jars, sinks)
     frame, process, judge = read_source(spark, pipeline)
     if not frame.isStreaming:
         raise ConfigError(

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 import pakka
 from pakka.contract.source import Jars
 from pakka.errors import UnavailableError, UsageError
+from pakka.spark import daemon
 from pakka.spark.jars import check_loaded, not_resolved, with_jars
 
 LOCAL_MASTER = "local[*,4]"
@@ -55,10 +56,12 @@ _LOCAL_SETTINGS = {
 }
 
 
-def open_session(name: str, settings: Mapping[str, str], log: Path | None, jars: Jars | None = None) -> SparkSession:
+def open_session(
+    name: str, settings: Mapping[str, str], log: Path | None, jars: Jars | None = None, sinks: Iterable[object] = ()
+) -> SparkSession:
     """Start Spark, or take the session there is. Its talk goes to `log`; None lets it through to the terminal.
 
-    `jars` is what the source needs beside Spark.
+    `jars` is what the source needs beside Spark; of `sinks` the modules are loaded before there are tasks.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -73,7 +76,7 @@ def open_session(name: str, settings: Mapping[str, str], log: Path | None, jars:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = settings.get("spark.master", LOCAL_MASTER)
     builder = SparkSession.builder.appName(name).master(master)
-    local = _LOCAL_SETTINGS | _sockets() if master.startswith("local") else {}
+    local = _LOCAL_SETTINGS | _sockets() | _preload(sinks) if master.startswith("local") else {}
     asked = {**_SETTINGS, **local, **with_jars(settings, jars)}
     for key, value in asked.items():
         builder = builder.config(key, value)
@@ -110,6 +113,14 @@ def _sockets() -> dict[str, str]:
     # Spark leaves some of them behind.
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
+
+
+def _preload(sinks: Iterable[object]) -> dict[str, str]:
+    """On this machine workers are forked from a process that has imported pakka; a cluster's has not got it when it starts."""
+    modules = {type(sink).__module__ for sink in sinks}
+    # What a module of the user's does when it is imported, it should do in a worker.
+    own = sorted(module for module in modules if module.startswith(f"{pakka.__name__}."))
+    return {"spark.python.daemon.module": daemon.__name__, f"spark.executorEnv.{daemon.PRELOAD}": ",".join(own)}
 
 
 def _ship(session: SparkSession) -> None:

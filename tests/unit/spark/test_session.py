@@ -6,7 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pakka.spark.session import _output_to, _sockets
+from pakka.sinks.files import JsonSink, ParquetSink
+from pakka.sinks.sqlite import SqliteSink
+from pakka.spark import daemon
+from pakka.spark.session import _output_to, _preload, _sockets
 
 _LOUD = [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr)"]
 
@@ -35,3 +38,21 @@ def test_workers_meet_the_jvm_in_a_directory_that_only_this_user_may_enter():
 def test_a_temporary_directory_whose_name_is_too_long_for_a_socket_leaves_them_to_tcp(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
     assert _sockets() == {}
+
+
+def test_workers_find_the_sinks_of_the_pipeline_loaded_and_the_users_own_not():
+    class Own(SqliteSink):
+        """Of a module that may do anything."""
+
+    sinks = [ParquetSink("out"), JsonSink("other"), SqliteSink("out.db", "rows"), Own("own.db", "rows")]
+    assert _preload(sinks)["spark.executorEnv.PAKKA_PRELOAD"] == "pakka.sinks.files,pakka.sinks.sqlite"
+
+
+def test_the_process_that_workers_are_forked_from_loads_what_it_is_told_before_it_forks(monkeypatch):
+    seen = []
+    monkeypatch.setenv(daemon.PRELOAD, "pakka.sinks.files,pakka.sinks.sqlite")
+    monkeypatch.setattr(daemon, "import_module", seen.append)
+    monkeypatch.setattr("pyspark.daemon.manager", lambda: seen.append("manager"))
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    daemon.main()
+    assert seen == [*daemon._EVERY_TASK, "pakka.sinks.files", "pakka.sinks.sqlite", "manager"]
