@@ -90,7 +90,7 @@ class _Crossing:
 
         columns = [*map(col, frame.columns), xxhash64(*frame.columns).alias("hash")]
         kinds = frame.select(*columns).schema
-        crossing = zip(unscaled(columns, frame, kinds), kinds.names, strict=True)
+        crossing = zip(unscaled(columns, kinds, frame.sparkSession), kinds.names, strict=True)
         return cls([column.alias(name) for column, name in crossing], to_arrow_schema(kinds, timezone="UTC"))
 
 

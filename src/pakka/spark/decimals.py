@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import StructType
 
 _LONG_DIGITS = 18
 """Up to here Spark keeps a decimal in a long."""
 
 
-def unscaled(columns: Sequence[Column], frame: DataFrame, schema: StructType) -> list[Column]:
-    """The columns as they cross: `schema` says what they are, resolved over `frame`."""
+def unscaled(columns: Sequence[Column], schema: StructType, spark: SparkSession) -> list[Column]:
+    """The columns as they cross; `schema` says what they are."""
     return [
-        _unscaled(column, frame) if _is_small(field.dataType) else column
+        _unscaled(column, spark) if _is_small(field.dataType) else column
         for column, field in zip(columns, schema.fields, strict=True)
     ]
 
@@ -43,13 +43,13 @@ def _is_small(kind: object) -> bool:
     return isinstance(kind, DecimalType) and kind.precision <= _LONG_DIGITS
 
 
-def _unscaled(column: Column, frame: DataFrame) -> Column:
+def _unscaled(column: Column, spark: SparkSession) -> Column:
     """SQL has no word for it, though Spark's own sums of decimals use it."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     given: Any = column
-    spark: Any = frame.sparkSession
-    sql = spark._jvm.org.apache.spark.sql
+    session: Any = spark
+    sql = session._jvm.org.apache.spark.sql
     inner = sql.classic.ExpressionUtils.expression(given._jc)
     return ClassicColumn(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.UnscaledValue(inner)))
 

@@ -115,7 +115,7 @@ def make_plan(pipeline: Pipeline, frame: DataFrame, judge: Judge) -> Plan:
     time_place = _time_place(pipeline, judged, wire, columns, judge)
     kinds = _resolve(pipeline, "sinks", judged, wire.named, columns).schema
     schema = _arrow_schema(pipeline, kinds)
-    wire.columns = unscaled(wire.columns, frame, kinds)
+    wire.columns = unscaled(wire.columns, kinds, frame.sparkSession)
     places = (mask_place, row_place, time_place)
     task = Task(pipeline.name, pipeline.spool_path, -1, -1, 0, schema, tuple(routes), judge, *places)
     classic: Any = frame

@@ -317,6 +317,29 @@ class Renumbering(Outbox):
             super()._await()
 
 
+@pytest.mark.parametrize(("kind", "is_once"), [(Outbox, True), (Renumbering, False)])
+def test_what_arrived_on_the_second_line_that_was_cut_is_kept_once(kafka_topics, wide, monkeypatch, kind, is_once):
+    topic = kafka_topics.create("t", partitions=8)
+    # Its leaders may not know of a new topic yet.
+    deliver(wide, topic, numbered(400), partitions=8, press=SMALL)
+    honest, lost = Post._waited, []
+
+    def deaf(post, answer):
+        said = honest(post, answer)
+        if post is wide.second and not lost:
+            lost.append(said)
+            raise _kafka_wire.errors.KafkaConnectionError("cut")
+        return said
+
+    monkeypatch.setattr(Post, "_waited", deaf)
+    outbox = kind(wide, topic, set())
+    outbox.send(pack(numbered(400), topic, 8, SMALL))
+    outbox.settle()
+    commit(wide)
+    assert lost
+    assert (len(read(kafka_topics, topic)) == 800) is is_once
+
+
 @pytest.mark.parametrize(("kind", "wanted"), [(Outbox, [b"v"]), (Renumbering, [b"v", b"v"])])
 def test_what_arrived_on_a_line_that_was_cut_before_the_answer_is_kept_once(kafka_topics, seat, kind, wanted):
     topic = kafka_topics.create("t")
