@@ -132,6 +132,9 @@ class Node:
     def signal(self, number: signal.Signals) -> None:
         """SIGSTOP makes a broker that is there and does not answer; SIGCONT lets it go on."""
         os.kill(self.pid, number)
+        if number is signal.SIGSTOP:
+            # One thread takes the signal and holds the others; on a busy machine they may answer for a while until it does.
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
