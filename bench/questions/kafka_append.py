@@ -49,49 +49,44 @@ def answer(size: str) -> Answer:
         if broker is None:
             return Answer("kafka-append", size, (), (kafka.NO_KAFKA,), 0)
         spark = engine.open_spark(kafka.sink(broker, "any"))
-        has_connector = kafka.has_connector(spark)
+        if not kafka.has_connector(spark):
+            return Answer("kafka-append", size, (), (kafka.NO_CONNECTOR,), 0)
         figures: list[Figure] = []
         for value_bytes, count in RECORDS[size].items():
-            figures += _ask(size, broker, spark, place, count, value_bytes, has_connector)
-    return Answer("kafka-append", size, tuple(figures), _notes(size, has_connector), ROUNDS[size])
+            figures += _ask(size, broker, spark, place, count, value_bytes)
+    return Answer("kafka-append", size, tuple(figures), _notes(size), ROUNDS[size])
 
 
-def _notes(size: str, has_connector: bool) -> tuple[str, ...]:
+def _notes(size: str) -> tuple[str, ...]:
     counts = " and ".join(f"{count:,} records of {size_:,} bytes" for size_, count in RECORDS[size].items())
     return (
         f"{counts}, with keys of 8 bytes, from {FILES[size]} Parquet files, {engine.FILES_PER_EPOCH} an epoch, availableNow, one session; wall time "
         "from the start of the query to its end. One broker on the same machine; a new topic of "
-        f"{kafka.PARTITIONS} partitions for each run, which a reader of what is committed reads to its end: all sides leave the same records, in the same partitions.",
+        f"{kafka.PARTITIONS} partitions for each run, of which Spark then reads what is committed: all sides leave the same records, in the same partitions.",
         "pakka is the whole pipeline, with `way: spooled`, which is the default: rows through the spool, decided, sent in one transaction an epoch with the ledger's record. What it does once, at its start, is in the "
         "time: a state store, a ledger topic, a transactional id. `the first epoch left out` is what remains in a run that is long. `prepared` is the other way, in which tasks send.",
         f"Spark's Kafka sink is `writeStream.format('kafka')` in {_TASKS} tasks, with the same `acks=all`, `linger.ms={kafka.LINGER_MS}` and "
-        f"`batch.size={BATCH_BYTES}`, and {_BUFFER_BYTES >> 20} MB for its buffer. Untuned, it has the settings that it comes with. It is at-least-once."
-        if has_connector
-        else kafka.NO_CONNECTOR,
+        f"`batch.size={BATCH_BYTES}`, and {_BUFFER_BYTES >> 20} MB for its buffer. Untuned, it has the settings that it comes with. It is at-least-once.",
         "A plain loop is pyarrow and confluent-kafka's `produce()` in one process without Spark, with the same settings and a transaction for as many files as an epoch has. "
         "It remembers nothing of where it was: started again, it sends everything again.",
     )
 
 
-def _ask(
-    size: str, broker: Kafka, spark: SparkSession, place: Path, count: int, value_bytes: int, has_connector: bool
-) -> list[Figure]:
+def _ask(size: str, broker: Kafka, spark: SparkSession, place: Path, count: int, value_bytes: int) -> list[Figure]:
     parquet = kafka.parquet_files(count, value_bytes, FILES[size])
     frame = engine.read_files(spark, parquet)
-    work = Append(frame, place, partial(kafka.fresh_topic, broker), partial(kafka.total, broker))
+    work = Append(frame, place, partial(kafka.fresh_topic, broker), partial(kafka.total, spark, broker))
     sides = {
         OURS: work.pakka(partial(kafka.sink, broker)),
         PREPARED: work.pakka(partial(kafka.sink, broker, way="prepared")),
+        SPARK: work.stream(partial(_spark_sink, broker, frame, _TUNED)),
+        UNTUNED: work.stream(partial(_spark_sink, broker, frame, {})),
+        LOOP: work.alone(partial(_loop, broker, parquet)),
     }
-    if has_connector:
-        sides[SPARK] = work.stream(partial(_spark_sink, broker, frame, _TUNED))
-        sides[UNTUNED] = work.stream(partial(_spark_sink, broker, frame, {}))
-    sides[LOOP] = work.alone(partial(_loop, broker, parquet))
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
     made = append.figures(runs, count, [OURS, PREPARED], GOALS)
-    if has_connector:
-        later = Spread.ratio([_later_rate(r) for r in runs[OURS]], [_later_rate(r) for r in runs[SPARK]])
-        made.insert(1, Figure(f"rows/s, {OURS} against {SPARK}, the first epoch left out", later, "x"))
+    later = Spread.ratio([_later_rate(r) for r in runs[OURS]], [_later_rate(r) for r in runs[SPARK]])
+    made.insert(1, Figure(f"rows/s, {OURS} against {SPARK}, the first epoch left out", later, "x"))
     return [replace(figure, what=f"{value_bytes:,} bytes: {figure.what}") for figure in made]
 
 

@@ -46,6 +46,8 @@ def answer(size: str) -> Answer:
         if broker is None:
             return Answer("kafka-protocol", size, (), (kafka.NO_KAFKA,), 0)
         spark = engine.open_spark(kafka.sink(broker, "any"))
+        if not kafka.has_connector(spark):
+            return Answer("kafka-protocol", size, (), (kafka.NO_CONNECTOR,), 0)
         figures: list[Figure] = []
         for count in EPOCH_ROWS[size]:
             figures += _in_spark(spark, broker, place, count, size)
@@ -68,9 +70,8 @@ def in_spark(count: int) -> str:
 def _in_spark(spark: SparkSession, broker: Kafka, place: Path, count: int, size: str) -> list[Figure]:
     epochs = EPOCHS[size]
     parquet = kafka.parquet_files(count * epochs, VALUE_BYTES, engine.FILES_PER_EPOCH * epochs)
-    work = Append(
-        engine.read_files(spark, parquet), place, partial(kafka.fresh_topic, broker), partial(kafka.total, broker)
-    )
+    frame = engine.read_files(spark, parquet)
+    work = Append(frame, place, partial(kafka.fresh_topic, broker), partial(kafka.total, spark, broker))
     sides = {"pakka": work.pakka(partial(kafka.sink, broker)), "plain": work.each(partial(_plain_epoch, broker))}
     runs = in_turns(sides, ROUNDS[size], WARM_UPS[size])
     times = {name: [epoch_s(run) for run in side] for name, side in runs.items()}
