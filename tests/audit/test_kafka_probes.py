@@ -40,7 +40,7 @@ from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_transactions import CannotAskError
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources.rate import RateSource
-from tests.fixtures.kafka import Topics, need_kafka, relayed_kafka, running_kafka
+from tests.fixtures.kafka import Topics, await_heard, await_known, need_kafka, relayed_kafka, running_kafka
 from tests.unit.coordinator.stage import Stage
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
 from tests.unit.sinks.test_kafka_rights import PASSWORD, PLACE, SETTINGS, USER
@@ -72,9 +72,18 @@ def lax():
         yield kafka.bootstrap, f"127.0.0.1:{proxy.port}"
 
 
+class KnownTopics(Topics):
+    """Topics that every broker knows of: a probe asks any."""
+
+    def create(self, topic, partitions=1, copies=-1, **config):
+        made = super().create(topic, partitions, copies, **config)
+        await_known(self.bootstrap, made)
+        return made
+
+
 @pytest.fixture
 def topics(cluster):
-    topics = Topics(cluster.bootstrap)
+    topics = KnownTopics(cluster.bootstrap)
     yield topics
     topics.drop()
 
@@ -117,6 +126,7 @@ def alter(servers, name, kind=ResourceType.TOPIC, **settings):
     ]
     (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
     done.result(PATIENCE_S)
+    await_heard(servers)
 
 
 def await_finding(sink, name, severity):
@@ -236,7 +246,7 @@ def test_a_ledger_of_several_partitions_is_named(topics):
 )
 def test_a_transaction_log_that_is_weakened_is_named_and_its_fix_mends_it(topics, settings, value):
     sink = sink_on(topics)
-    with opened(sink.servers, sink.topic, topics.name("id")) as producer:
+    with opened(sink.servers, sink.topic, topics.name("id"), timeout_ms=60_000) as producer:
         producer.abort_transaction()
     alter(sink.servers, "__transaction_state", **settings)
     finding = await_finding(sink, "transaction log", BREAKS)
@@ -450,10 +460,10 @@ def await_setting(servers, topic, name, value):
 
 
 @contextmanager
-def opened(servers, topic, transactional_id):
+def opened(servers, topic, transactional_id, timeout_ms=SHORT_MS):
     """A transaction that is open in partition 0."""
     producer = Producer(
-        {"bootstrap.servers": servers, "transactional.id": transactional_id, "transaction.timeout.ms": SHORT_MS}
+        {"bootstrap.servers": servers, "transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
     )
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -607,6 +617,7 @@ def test_an_audit_that_may_make_topics_and_not_remove_them_says_so_and_leaves_no
     (left,) = scratch_topics(lax, lax_topics)
     (token,) = sink.scratch_tokens()
     allow(lax, lax_topics, ("pakka", ResourceType.TOPIC, AclOperation.DELETE))
+    await_heard(lax[0])
     sink.scratch(token).remove()
     assert token in left
     give_up = time.monotonic() + PATIENCE_S

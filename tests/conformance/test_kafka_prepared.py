@@ -17,7 +17,7 @@ from pakka.testing.contract import Broken
 from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of, prepare_slot, refunds
 from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness
 from tests.conformance.kafka_twins import Blind, ExpiringHarness, GoingOn
-from tests.fixtures.kafka import need_kafka, relayed_kafka
+from tests.fixtures.kafka import await_heard, need_kafka, relayed_kafka
 from tests.unit.coordinator.stage import SCHEMA, Stage
 
 pytestmark = pytest.mark.kafka
@@ -46,6 +46,7 @@ def _limit(ground: Ground, topic: str, most: int) -> None:
     wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for asked in ground.admin.incremental_alter_configs([wanted]).values():
         asked.result(30)
+    await_heard(ground.direct)
 
 
 @pytest.mark.usefixtures("ground")
@@ -218,7 +219,7 @@ def test_an_epoch_in_part_is_not_finished_by_the_other_way(tmp_path):
 @pytest.mark.parametrize("committer", [PreparedCommitter, Blind], ids=["honest", "blind"])
 def test_a_transaction_that_is_gone_because_it_is_committed_is_not_sent_again(committer, tmp_path):
     """Its end was asked for, the answer was lost, and a task that came late has taken its id."""
-    with Trial(ExpiringHarness(tmp_path, committer)) as trial:
+    with Trial(ExpiringHarness(tmp_path, committer, timeout_ms=60_000)) as trial:
         driver = trial.driver(1)
         records, batches = driver.prepare(0)
         assert commit_slot(driver.committer, epoch_of(0), records[0]).kind is Kind.COMMITTED

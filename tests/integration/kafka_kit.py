@@ -8,6 +8,8 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
+from tests.fixtures.onlooker import await_topic
+
 _QUIET = {"log_level": 2}
 
 
@@ -25,9 +27,13 @@ class Clients:
     def send(self, topic: str, values: Iterable[Any], **more: Any) -> None:
         """Without a transaction. A dict is sent as JSON; anything else as it is."""
         producer = Producer({"bootstrap.servers": self.servers, **_QUIET})
+        refused: list[Any] = []
         for value in values:
-            producer.produce(topic, as_value(value), **more)
+            producer.produce(
+                topic, as_value(value), on_delivery=lambda error, _: refused.append(error) if error else None, **more
+            )
         assert producer.flush(30) == 0
+        assert refused == []
 
     @contextmanager
     def transaction(self, topic: str, values: Iterable[Any], name: str = "upstream", **more: Any):
@@ -58,16 +64,13 @@ class Clients:
 
     def group(self, name: str) -> dict[tuple[str, int], int]:
         """The offsets of a consumer group, as any lag tool sees them."""
-        future = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name]
+        future = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], require_stable=True)[name]
         return {(p.topic, p.partition): p.offset for p in future.result(30).topic_partitions}
 
     def grow(self, topic: str, partitions: int) -> None:
         for future in self.admin.create_partitions([NewPartitions(topic, partitions)], operation_timeout=30).values():
             future.result(30)
-
-    def delete(self, topic: str) -> None:
-        for future in self.admin.delete_topics([topic], operation_timeout=30).values():
-            future.result(30)
+        await_topic(self.admin, topic, partitions)
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """What retention does: everything before an offset is gone."""

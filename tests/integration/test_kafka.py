@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     clients.send(other, settlements(100, 2))
     pipeline = pakka.Pipeline("refunds", source((topic, other)), {"out": memory["out"]})
     told.run(pipeline)
-    clients.delete(topic)
+    kafka_topics.delete(topic)
     with pytest.raises(RefusedError, match="there is no topic"):
         told.run(pipeline)
     kafka_topics.create("in")
@@ -261,7 +261,7 @@ def test_a_topic_that_is_made_again_under_a_running_pipeline_stops_it(
         running = pool.submit(pakka.run, pipeline, listen=listen, stop=stop)
         try:
             assert first.wait(120)
-            clients.delete(topic)
+            kafka_topics.delete(topic)
             kafka_topics.create("in")
             clients.send(topic, settlements(10, 50))
             error = running.exception(timeout=120)

@@ -254,19 +254,29 @@ class Kafka:
 def count_brokers(port: int) -> int:
     """How many brokers the one at this port knows to be up; 0 while it does not answer.
 
-    A Metadata request by hand: a port that can be connected to is open long before anybody reads from it, and a broker
-    that answers may still be fenced off by the controller.
+    A port that can be connected to is open long before anybody reads from it, and a broker that answers may still be fenced
+    off by the controller.
     """
-    client_id, no_topics = b"pakka", 0
-    request = struct.pack(f">hhih{len(client_id)}si", 3, 1, 7, len(client_id), client_id, no_topics)
+    answer = _metadata(port, topics=0)
+    return int(struct.unpack(">ii", answer[:8])[1]) if answer else 0
+
+
+def knows_topic(port: int, topic: str) -> bool:
+    """Whether the broker at this port has heard of a topic; another one of the same cluster may have, or not."""
+    return topic.encode() in _metadata(port, topics=-1)
+
+
+def _metadata(port: int, topics: int) -> bytes:
+    """A Metadata request by hand, to this very broker: about no topics (0) or about all (-1). Empty without an answer."""
+    client_id = b"pakka"
+    request = struct.pack(f">hhih{len(client_id)}si", 3, 1, 7, len(client_id), client_id, topics)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as line:
             line.sendall(struct.pack(">i", len(request)) + request)
             with line.makefile("rb") as answer:
-                size = struct.unpack(">i", answer.read(4))[0]
-                return int(struct.unpack(">ii", answer.read(size)[:8])[1])
+                return answer.read(struct.unpack(">i", answer.read(4))[0])
     except (OSError, struct.error):
-        return 0
+        return b""
 
 
 def is_free(port: int) -> bool:
@@ -287,8 +297,23 @@ def free_ports(count: int) -> list[int]:
             port = random.randint(20_000, 30_000)
             with suppress(OSError):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
+                _reserve(port)
                 found.append(port)
         return found
+
+
+_reserved: list[socket.socket] = []
+
+
+def _reserve(port: int) -> None:
+    """Against others who look for free ports, as long as this process lives: a broker takes its port when Java has started, and again
+    when it comes back. `OSError`: somebody has.
+    """
+    if sys.platform == "linux":
+        # An abstract name: it is nobody's when its owner has ended, however that was.
+        owner = socket.socket(socket.AF_UNIX)
+        owner.bind(f"\0pakka-port-{port}")
+        _reserved.append(owner)
 
 
 def find_jars() -> Path | None:

@@ -15,7 +15,7 @@ from tests.faults.served import ServedJudge, states
 from tests.faults.workload import SCHEMAS
 from tests.fixtures.onlooker import PATIENCE_S, Onlooker
 
-_MOMENT_S = 5.0
+_MOMENT_S = 15.0
 
 
 def row_of(sink: str, value: bytes | None) -> Values:
@@ -38,9 +38,9 @@ class KafkaJudge(ServedJudge):
     def read_served(self, sink: str) -> list[Values]:
         # Between the end of a transaction and its last marker a part of it is in sight, and that is how Kafka is. A broker that has just
         # come back sends the markers that it owes when it has loaded its transactions. A part that stays a part is found all the same.
-        self.onlooker.await_markers(self.outlet.prefix)
         give_up = time.monotonic() + _MOMENT_S
         while True:
+            self.onlooker.await_markers(self.outlet.prefix)
             rows = [row_of(sink, value) for _, value in self.onlooker.read(self.outlet.topics[sink])]
             if not self.torn(sink, rows) or time.monotonic() > give_up:
                 return rows

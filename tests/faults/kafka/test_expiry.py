@@ -12,7 +12,7 @@ from tests.faults.watched import DONE
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
 MIDDLE = 1
-SHORT = {"transaction.timeout.ms": 1500}
+SHORT = {"transaction.timeout.ms": 4000}
 INSIDE = ["commit.kafka.sending", "commit.apply", "commit.kafka.offsets", "commit.kafka.ending"]
 
 
@@ -77,7 +77,8 @@ def test_a_transaction_that_expires_while_the_broker_is_away_is_replayed(mortal,
 def test_a_transaction_of_somebody_else_keeps_readers_back_and_nothing_is_lost(make_kafka_site, state):
     site = make_kafka_site(state)
     topic = site.outlet.topics["refunds"]
-    hanging = Producer({"bootstrap.servers": site.outlet.direct, "transactional.id": "theirs", "log_level": 2})
+    own = {"transactional.id": "theirs", "transaction.timeout.ms": 600_000, "log_level": 2}
+    hanging = Producer({"bootstrap.servers": site.outlet.direct, **own})
     hanging.init_transactions(30)
     hanging.begin_transaction()
     for partition in range(3):

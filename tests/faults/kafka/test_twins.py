@@ -39,7 +39,7 @@ def test_an_epoch_without_a_ledger_record_is_caught(twin_site):
 
 def test_a_slot_that_has_expired_and_is_taken_for_done_is_caught(twin_site):
     """The fault test of slots that expire, on a committer that passes over it."""
-    site = twin_site("going_on", "prepared", settings={"transaction.timeout.ms": 1500})
+    site = twin_site("going_on", "prepared", settings={"transaction.timeout.ms": 4000})
     site.crash(Drill("decide.after", epoch=LAST))
     site.wait_until_expired()
     site.start().wait()
@@ -48,7 +48,7 @@ def test_a_slot_that_has_expired_and_is_taken_for_done_is_caught(twin_site):
 
 def test_a_slot_that_is_visible_and_is_taken_for_expired_is_caught(twin_site):
     """It was sent again by a driver that died before it could tell."""
-    site = twin_site("blind", "prepared", settings={"transaction.timeout.ms": 1500})
+    site = twin_site("blind", "prepared", settings={"transaction.timeout.ms": 4000})
     site.crash(Drill("decide.after", epoch=LAST))
     site.wait_until_expired()
     site.crash(Drill("commit.applied", epoch=LAST))

@@ -142,9 +142,16 @@ class LoopSite(Site):
         """Line by line to one partition after the other, so that every epoch takes a file: as much of each partition as of the next."""
         producer = Producer({"bootstrap.servers": self.topics.bootstrap, "log_level": 2})
         lines = sorted(self.inputs.path.glob("*.json"))[batch].read_text().splitlines()
+        refused: list[object] = []
         for line, place in zip(lines, itertools.cycle(places), strict=False):
-            producer.produce(self.topics.name("settlements"), line, partition=place)
+            producer.produce(
+                self.topics.name("settlements"),
+                line,
+                partition=place,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
         assert producer.flush(PATIENCE_S) == 0
+        assert refused == []
 
     def written(self) -> dict[tuple[str, int], int]:
         """Where every topic that the pipeline writes ends, with all that was never committed."""

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-ASKED_AHEAD_S = 1.0
+ASKED_AHEAD_S = 5.0
 """A consumer asks for the next records before anybody wants them, and a broker keeps that question for half a second."""
 
 

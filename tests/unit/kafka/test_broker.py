@@ -80,7 +80,7 @@ def test_a_transaction_is_seen_once_it_is_committed(kafka_topics):
     assert visible(kafka_topics.bootstrap, topic) == []
     assert visible(kafka_topics.bootstrap, topic, "read_uncommitted") == [b"kaccha"]
     producer.commit_transaction(30)
-    assert visible(kafka_topics.bootstrap, topic) == [b"kaccha"]
+    wait_until(lambda: visible(kafka_topics.bootstrap, topic) == [b"kaccha"])
 
 
 def test_topics_are_gone_after_their_test_and_others_are_not(kafka_server):
@@ -172,7 +172,7 @@ def test_the_launcher_prints_its_address_and_leaves_no_broker_behind(end, tmp_pa
             said = launcher.stdout.readline()
             assert said.startswith("kafka: ready at 127.0.0.1:"), said
             port = int(said.split(":")[2].split(";")[0])
-            assert count_brokers(port) == 1
+            wait_until(lambda: count_brokers(port) == 1)
             launcher.send_signal(end)
             assert launcher.wait(timeout=30) == (-signal.SIGKILL if end == signal.SIGKILL else 0)
         finally:

@@ -3,11 +3,13 @@
 import json
 import time
 import uuid
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from pakka import kafka_cluster
 from pakka.contract.lag import Lag, Lagging, LaggingSink, Timed
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
@@ -19,9 +21,16 @@ from pakka.observe.sampler import Sampler
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources import kafka
 from pakka.sources.kafka import KafkaSource
+from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import Driver
 
 ANSWERS_S = 30
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Whoever asks since when a transaction is open waits for the record that tells, also on a busy machine."""
+    monkeypatch.setattr(kafka_cluster, "_RECORDS_S", ANSWERS_S)
 
 
 @pytest.fixture
@@ -95,6 +104,8 @@ class TestOnABroker:
         driver = Driver(sink, tmp_path)
         assert sink.lags(driver.binding) == [], "nothing was written yet"
         driver.deliver(0, pa.record_batch({"id": [1], "to": [topic]}))
+        with closing(Onlooker(kafka_topics.bootstrap)) as onlooker:
+            onlooker.await_markers(kafka_topics.prefix)
         producer = opened(kafka_topics.bootstrap, topic, records=3)
         # Two partitions, and where the one record is decides by how many the marker of its end comes on top.
         assert [(lag.topic, lag.partition) for lag in sink.lags(driver.binding)] == [(topic, 0), (topic, 1)]

@@ -5,8 +5,8 @@ import time
 from contextlib import closing
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
@@ -14,6 +14,8 @@ from pakka.model.outcome import Kind
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_limit import Limits
 from pakka.sinks.kafka import KafkaSink
+from tests.fixtures.kafka import await_heard
+from tests.fixtures.onlooker import Onlooker
 
 PATIENCE_S = 30
 SCHEMA = pa.schema([("id", pa.int64()), ("merchant", pa.string())])
@@ -74,7 +76,7 @@ def alter(sink, setting, value):
     resource = ConfigResource(ResourceType.TOPIC, sink.topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": sink.servers})
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-    time.sleep(0.3)  # the broker answers before the partition has heard of it
+    await_heard(sink.servers)
 
 
 def packed(topic, value):
@@ -98,11 +100,7 @@ def values(servers, topic, at_least=0):
 
 def _read(servers, topic):
     base = {"bootstrap.servers": servers, "log_level": 2}
-    admin = AdminClient(base)
-    places = [TopicPartition(topic, p) for p in admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions]
-    latest = {place: OffsetSpec.latest() for place in places}
-    asked = admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
-    left = {place.partition for place, future in asked.items() if future.result(PATIENCE_S).offset}
+    left = {partition for (_, partition), end in Onlooker(servers).ends([topic]).items() if end}
     found = []
     with closing(
         Consumer({**base, "group.id": "judge", "enable.partition.eof": True, "fetch.wait.max.ms": 5})

@@ -43,7 +43,9 @@ def aborted(ruin: Ruin) -> None:
 
 
 def beside_a_stranger(ruin: Ruin) -> None:
-    ruin.stranger = Producer({"bootstrap.servers": ruin.sink.servers, "transactional.id": f"{ruin.topic}.stranger"})
+    # Open for as long as the tests of all cases take.
+    own = {"transactional.id": f"{ruin.topic}.stranger", "transaction.timeout.ms": 600_000}
+    ruin.stranger = Producer({"bootstrap.servers": ruin.sink.servers, **own})
     ruin.stranger.init_transactions(PATIENCE_S)
     ruin.stranger.begin_transaction()
     ruin.stranger.produce(ruin.topic, b'{"id":99}')
@@ -276,7 +278,8 @@ class TestMender:
 
 @pytest.mark.kafka
 class TestLook:
-    def test_it_has_the_answer_before_it_is_asked_for(self, kafka_server, kafka_topics, tmp_path):
+    def test_it_has_the_answer_before_it_is_asked_for(self, kafka_server, kafka_topics, tmp_path, monkeypatch):
+        monkeypatch.setattr(_kafka_mender, "_MARKERS_S", PATIENCE_S)
         sink = KafkaSink(kafka_server.bootstrap, topic=kafka_topics.create("one"), ledger=f"{kafka_topics.prefix}pakka")
         driver = Driver(sink, tmp_path)
         driver.deliver(0, refunds(1))

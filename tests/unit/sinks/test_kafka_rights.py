@@ -80,13 +80,24 @@ def topics(guarded):
     _kafka_topic.forget()
 
 
+EVERYTHING = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
+
+
 def forbid_all(servers):
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
-    everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    for gone in admin.delete_acls([everything], request_timeout=PATIENCE_S).values():
+    for gone in admin.delete_acls([EVERYTHING], request_timeout=PATIENCE_S).values():
         gone.result(PATIENCE_S)
+    await_acls(admin, lambda known: not known)
+
+
+def await_acls(admin, is_so):
+    """The controller has answered when it has decided; the broker that is asked for a right hears of it a moment later."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not is_so(known := set(admin.describe_acls(EVERYTHING).result(PATIENCE_S))):
+        assert time.monotonic() < give_up, known
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -102,6 +113,7 @@ def allow(guarded, topics):
         ]
         for made in admin.create_acls(bindings, request_timeout=PATIENCE_S).values():
             made.result(PATIENCE_S)
+        await_acls(admin, lambda known: known >= set(bindings))
 
     return allow
 
@@ -147,7 +159,8 @@ def test_who_may_not_ask_whose_a_transaction_is_ends_what_kafka_forgot_all_the_s
 
 def test_who_may_not_ask_goes_on_beside_a_stranger_s_transaction(sink, allow, guarded, tmp_path):
     allow(ENOUGH)
-    stranger = Producer({"bootstrap.servers": guarded[0], "transactional.id": f"{sink.topic}.stranger"})
+    own = {"transactional.id": f"{sink.topic}.stranger", "transaction.timeout.ms": 600_000}
+    stranger = Producer({"bootstrap.servers": guarded[0], **own})
     stranger.init_transactions(PATIENCE_S)
     stranger.begin_transaction()
     stranger.produce(sink.topic, b'{"id":99}')
