@@ -16,6 +16,7 @@ def undated(text: str) -> str:
 @pytest.mark.postgres
 @pytest.mark.mysql
 @pytest.mark.kafka
+@pytest.mark.timeout(900)
 def test_the_page_is_what_the_audits_say(postgres_url, mysql_url, kafka_server):
     audited = reports({"postgres": postgres_url, "mysql": mysql_url, "kafka": f"kafka://{kafka_server.bootstrap}"})
     made = page(audited, refused(mysql_url), "today")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pakka.observe import endpoint
 from pakka.observe.endpoint import fetch
 
 PAKKA = str(Path(sys.executable).with_name("pakka"))
@@ -37,7 +38,8 @@ def run_until(process: subprocess.Popen, epoch: int) -> list[dict]:
     raise AssertionError(f"the run ended before epoch {epoch}: {events[-3:]}")
 
 
-def test_a_run_is_scraped_while_it_goes_on(pakka, current_directory):
+def test_a_run_is_scraped_while_it_goes_on(pakka, current_directory, monkeypatch):
+    monkeypatch.setattr(endpoint, "_PATIENCE_S", 60.0)
     (current_directory / "ticks.yaml").write_text(FOR_EVER)
     command = [PAKKA, "run", "ticks.yaml", "--json", "--metrics-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -17,6 +17,7 @@ import pytest
 from pakka.errors import FencedError
 from pakka.model.event import Delivered, Started, Stopped
 from pakka.model.id import Binding
+from pakka.observe import endpoint
 from pakka.observe.endpoint import fetch
 from pakka.sinks.kafka import KafkaSink
 from tests.cli.conftest import PIPELINE
@@ -194,7 +195,8 @@ def test_what_a_sink_says_to_nobody_goes_to_stderr():
     assert (result.stdout, result.stderr) == ("", "sink `a.b`: told now\n")
 
 
-def test_metrics_are_served_while_the_run_goes_on_and_no_longer(pakka, refunds, spark):
+def test_metrics_are_served_while_the_run_goes_on_and_no_longer(pakka, refunds, spark, monkeypatch):
+    monkeypatch.setattr(endpoint, "_PATIENCE_S", 60.0)
     seen = []
     spark.on_event = lambda _: seen.append(fetch(spark.calls[0][4], "refunds"))
     result = pakka("run", "refunds.yaml", "--metrics-port", "0")

@@ -16,6 +16,7 @@ from pakka.model.event import Aborted, Committed, Delivered, Noticed, Retried, S
 from pakka.model.id import Slot
 from pakka.model.latency import Latency
 from pakka.model.prepared import Prepared
+from pakka.observe import endpoint
 from pakka.observe.endpoint import serve
 from pakka.observe.figures import SOURCE, Figures, sink_part
 from pakka.state import open_store
@@ -199,8 +200,9 @@ def test_a_lag_is_told_as_people_tell_it(seconds, shown):
 
 
 @pytest.fixture
-def driver(store):
+def driver(store, monkeypatch):
     """A driver of `refunds` on this machine that serves its metrics; what it tells is up to the test."""
+    monkeypatch.setattr(endpoint, "_PATIENCE_S", 60.0)
     figures = Figures("refunds", ["refunds", "dead_letters"], lambda: NOON)
     with serve(figures, "127.0.0.1", 0) as url:
         fence = store.take_fence("refunds", Owner(socket.gethostname(), os.getpid(), NOON, url)).fence

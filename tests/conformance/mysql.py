@@ -1,7 +1,6 @@
 """The MySQL sink on trial."""
 
 import datetime as dt
-import hashlib
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ from pakka.sinks.mysql import MysqlSink
 from tests.conformance.decode import value_of
 from tests.conformance.harnesses import Spooling
 from tests.conformance.on_server import OnServer
-from tests.fixtures.mysql import branches, connect
+from tests.fixtures.mysql import branches, connect, end_branch, mark_of
 
 
 class MysqlHarness(OnServer):
@@ -48,11 +47,12 @@ class MysqlHarness(OnServer):
 
     def mark(self) -> str:
         """What stands in the ids of this place for its database."""
-        return hashlib.sha256(self.schema.encode()).hexdigest()[:12]
+        return mark_of(self.schema)
 
     def close(self):
-        for gtrid, bqual in self.branches():
-            self.ask(f"XA ROLLBACK '{gtrid}', '{bqual}'")
+        with connect(self.ground()[0]) as db:
+            for gtrid, bqual in self.branches():
+                end_branch(db, "ROLLBACK", f"'{gtrid}','{bqual}',1")
         self.ask(f"DROP DATABASE {self.schema}")
 
     def definition(self, table):

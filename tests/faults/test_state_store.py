@@ -25,11 +25,21 @@ SHORT = "tests.faults.test_state_store:be_impatient"
 
 
 def be_impatient() -> None:
-    """In the driver: wait for an answer a moment, and not a minute."""
+    """In the driver: wait a moment for whoever holds the file, and for an answer to the decision that is struck."""
     from pakka import postgres_line
+    from pakka.coordinator.epoch import Coordinator
+    from pakka.state.postgres import PostgresStore
 
-    postgres_line.ANSWER_S = 1.0
     sqlite_store.BUSY_S = 0.05
+    decide = Coordinator._decide
+
+    def decide_impatiently(driver, decision, redo):
+        if decision.epoch.number == MIDDLE and isinstance(driver.store, PostgresStore):
+            postgres_line.ANSWER_S = 1.0
+            driver.store._address.params["connect_timeout"] = "2"  # the least that its library takes
+        decide(driver, decision, redo)
+
+    Coordinator._decide = decide_impatiently
 
 
 def is_decided(url: str, epoch: int) -> bool:
@@ -55,7 +65,7 @@ def proxy(postgres_server) -> Iterator[Proxy]:
 def proxied(make_site, postgres_server, postgres_url, proxy):
     """A site whose driver reaches the server through the proxy, while the judge goes straight to it."""
     url = postgres_server.url(postgres_url.rpartition("/")[2], proxy.port)
-    return make_site(f"{url}?connect_timeout=2", setup=SHORT, tries=2, sinks="tests.faults.outputs:with_slips")
+    return make_site(url, tries=2, sinks="tests.faults.outputs:with_slips")
 
 
 @pytest.mark.postgres
@@ -66,12 +76,12 @@ def test_a_server_that_is_gone_at_the_decision_aborts_the_epoch(proxied, proxy):
     child.wake()
     check_aborted(proxied, child)
     proxy.refuse(False)
-    proxied.finish()
+    proxied.finish(tries=4)
 
 
 @pytest.mark.postgres
 def test_a_line_that_goes_silent_before_the_decision_aborts_the_epoch(proxied, proxy):
-    child = proxied.freeze(DECISION)
+    child = proxied.freeze(DECISION, setup=SHORT)
     proxy.hold()
     child.wake()
     # Not the whole of `check_aborted`: the judge would go through the silent line too, were it asked.
@@ -79,7 +89,7 @@ def test_a_line_that_goes_silent_before_the_decision_aborts_the_epoch(proxied, p
     proxy.cut()
     proxy.release()
     check_aborted(proxied, child)
-    proxied.finish()
+    proxied.finish(tries=4)
 
 
 @pytest.mark.postgres
@@ -98,7 +108,7 @@ def test_a_line_cut_at_the_commit_of_the_decision_is_unknown_and_settled_by_the_
     proxied.check_whole_epochs()
     assert is_decided(postgres_url, MIDDLE) is is_delivered
     proxy.refuse(False)
-    proxied.finish()
+    proxied.finish(tries=4)
     aborted = proxied.children[-1].events[0]["aborted"]
     assert (aborted == 0) is is_delivered
 
@@ -117,8 +127,8 @@ def test_a_line_cut_at_the_commit_of_the_decision_is_asked_again(proxied, proxy,
 @pytest.mark.postgres
 def test_a_server_that_freezes_before_the_decision_aborts_the_epoch(make_site, postgres_server, postgres_url):
     """It is there, and takes connections, and says nothing."""
-    site = make_site(f"{postgres_url}?connect_timeout=2", setup=SHORT, tries=2)
-    child = site.freeze(DECISION)
+    site = make_site(postgres_url, tries=2)
+    child = site.freeze(DECISION, setup=SHORT)
     postgres_server.signal(signal.SIGSTOP)
     try:
         child.wake()
@@ -126,12 +136,12 @@ def test_a_server_that_freezes_before_the_decision_aborts_the_epoch(make_site, p
     finally:
         postgres_server.signal(signal.SIGCONT)
     check_aborted(site, child)
-    site.finish()
+    site.finish(tries=4)
 
 
 @pytest.mark.postgres
 def test_a_server_killed_at_the_decision_aborts_the_epoch(make_site, postgres_server, postgres_url):
-    site = make_site(f"{postgres_url}?connect_timeout=2", setup=SHORT, tries=2)
+    site = make_site(postgres_url, tries=2)
     child = site.freeze(DECISION)
     postgres_server.kill()
     try:
@@ -140,7 +150,7 @@ def test_a_server_killed_at_the_decision_aborts_the_epoch(make_site, postgres_se
     finally:
         postgres_server.restart()
     check_aborted(site, child)
-    site.finish()
+    site.finish(tries=4)
 
 
 @contextmanager
@@ -164,7 +174,7 @@ def test_a_state_file_locked_at_the_decision_aborts_the_epoch(embedded, ground):
         child.wake()
         check_aborted(embedded, child)
     assert "database is locked" in child.said
-    embedded.finish()
+    embedded.finish(setup="", tries=4)
 
 
 def test_a_state_file_locked_for_a_moment_is_waited_for(embedded, ground):
@@ -182,7 +192,7 @@ def test_a_state_file_taken_away_at_the_decision_aborts_the_epoch(embedded, grou
     assert child.wait() == ABORTED, child.said
     os.rename(ground / "elsewhere", ground / "state")
     check_aborted(embedded, child)
-    embedded.finish()
+    embedded.finish(setup="", tries=4)
 
 
 def test_a_state_file_replaced_by_an_older_copy_at_the_decision_stops_the_driver(embedded, ground):
@@ -199,4 +209,4 @@ def test_a_state_file_replaced_by_an_older_copy_at_the_decision_stops_the_driver
     assert child.wait() == 4, child.said
     assert "was removed, or replaced by an older copy" in child.said
     embedded.check_whole_epochs()
-    embedded.finish()
+    embedded.finish(setup="", tries=4)

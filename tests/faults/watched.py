@@ -75,7 +75,7 @@ class WatchedSite(Site):
 
     def _looks(self) -> int:
         path = self._notes / "looked"
-        return path.stat().st_size if path.exists() else 0
+        return path.stat().st_size // len(".\n") if path.exists() else 0
 
 
 def note(path: Path, line: str) -> None:

@@ -26,10 +26,10 @@ def test_what_takes_too_long_is_struck():
 
 def test_what_ends_in_time_is_never_struck():
     strikes = []
-    with Deadline(lambda: strikes.append("early")) as early:
+    with Deadline(lambda: strikes.append("early"), times=20) as early:
         pass
     struck = threading.Event()
-    with Deadline(struck.set, times=2):
+    with Deadline(struck.set, times=21):
         assert struck.wait(WAIT_S)
     assert strikes == []
     assert not early.is_over

@@ -21,7 +21,7 @@ from pakka.model.epoch import Epoch
 from pakka.model.outcome import Kind, Outcome
 from pakka.model.prepared import Prepared
 
-_BLOCKED_S = 0.05
+_BLOCKED_S = 0.5
 
 
 def interrogate(ground: Ground, cast: Cast) -> tuple[Answer, ...]:

@@ -121,7 +121,7 @@ class MariaDb(System):
 
     def prepared(self, db: Any) -> list[str]:
         """Of the whole server, which has one list for all databases, as the text that ends them."""
-        return sorted(_xid(*row) for row in self.query(db, "XA RECOVER"))
+        return sorted(mysql.xids(db))
 
     def prepare(self, db: Any, name: str, statement: str) -> None:
         gtrid, _, bqual = name.partition("/")
@@ -131,17 +131,11 @@ class MariaDb(System):
 
     def end_prepared(self, db: Any, ident: str, verb: str) -> None:
         try:
-            self.query(db, f"XA {verb} {ident}")
+            mysql.end_branch(db, verb, ident)
         except pymysql.MySQLError as error:
             # A branch that wrote nothing is rolled back when its writer leaves. It is listed until somebody ends it, who is told so.
             if verb != "ROLLBACK" or error.args[0] != ER.XA_RBROLLBACK:
                 raise
-
-
-def _xid(form: int, gtrid_length: int, bqual_length: int, data: str | bytes) -> str:
-    raw = data.encode() if isinstance(data, str) else bytes(data)
-    gtrid, bqual = raw[:gtrid_length], raw[gtrid_length : gtrid_length + bqual_length]
-    return f"'{gtrid.decode()}','{bqual.decode()}',{form}"
 
 
 SYSTEMS: dict[str, System] = {system.name: system for system in (Postgres(), MariaDb())}

@@ -4,7 +4,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pakka import errors
@@ -21,6 +21,7 @@ numbers = st.integers(0, 2**40)
 slots = st.builds(Slot, names, names, numbers, numbers, numbers, numbers)
 
 
+@settings(deadline=None)
 @given(slots)
 def test_an_id_names_its_slot(slot):
     assert Slot.parse(str(slot)) == slot
@@ -45,6 +46,7 @@ def test_the_nearest_name_is_offered():
     assert nearest("zzz", ["b", "a"]) == "there is `a`, `b`"
 
 
+@settings(deadline=None)
 @given(slots, numbers, st.integers(0, 2**64 - 1))
 def test_a_prepared_record_survives_json(slot, rows, checksum):
     record = Prepared(slot, rows, checksum_of(checksum), {"files": [["a", 1]]})
@@ -70,6 +72,7 @@ def test_a_record_of_a_newer_pakka_is_left_alone():
         Prepared.from_json({**record, "v": 99})
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.randoms())
 def test_checksums_do_not_depend_on_order_or_split(hashes, random):
     whole = checksum_of(sum(hashes))

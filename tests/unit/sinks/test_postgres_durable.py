@@ -42,7 +42,7 @@ def test_an_epoch_that_was_delivered_is_in_the_ledger_after_a_power_cut(slow_ser
         assert db.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone() == (0,)
 
 
-SLOW = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NULL; END'"
+SLOW = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(6); RETURN NULL; END'"
 AT_THE_END = {
     "of a COPY": "CREATE TRIGGER t AFTER INSERT ON refunds FOR EACH STATEMENT EXECUTE FUNCTION slow()",
     "of a transaction": "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON refunds DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
@@ -54,7 +54,7 @@ AT_THE_END = {
 @pytest.mark.parametrize("end", AT_THE_END)
 def test_a_server_that_works_long_on_all_rows_at_the_end_is_waited_for(postgres_url, monkeypatch, tmp_path, way, end):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(postgres_line, "ANSWER_S", 1.0)
+    monkeypatch.setattr(postgres_line, "ANSWER_S", 5.0)
     with psycopg.connect(postgres_url, autocommit=True) as db:
         for statement in ("CREATE TABLE refunds (id bigint)", SLOW, AT_THE_END[end]):
             db.execute(statement)

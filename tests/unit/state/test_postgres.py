@@ -180,9 +180,9 @@ def test_a_frozen_server_does_not_hang_for_ever(postgres_server, postgres_url, m
 @pytest.mark.faults
 def test_a_driver_frozen_inside_its_write_loses_to_the_next_one(place_of_two, monkeypatch):
     """The server ends a transaction that idles; the frozen driver then wakes, and finds that it is fenced."""
-    monkeypatch.setattr(PostgresStore, "begin_write", PostgresStore.begin_write.replace("'10s'", "'300ms'"))
     frozen, rival = place_of_two
     frozen.take_fence(PIPELINE, OWNER)
+    monkeypatch.setattr(frozen, "begin_write", frozen.begin_write.replace("'10s'", "'2s'"))
     taken = threading.Event()
     advance = frozen._open_counts
 
@@ -195,6 +195,7 @@ def test_a_driver_frozen_inside_its_write_loses_to_the_next_one(place_of_two, mo
     with pytest.raises(UnavailableError, match="idle-in-transaction timeout"):
         frozen.decide(decision(0))
     assert taken.is_set()
+    monkeypatch.undo()
     with pytest.raises(FencedError, match="fence 1 lost to fence 2"):
         frozen.decide(decision(0))
     assert rival.read(PIPELINE).open == ()
