@@ -150,7 +150,10 @@ class KafkaApplier(Applier):
         return True
 
     def check_position(self, position: str) -> None:
-        standing = self._standing(position)
+        try:
+            standing = self._standing(position)
+        except DriverError as error:
+            raise told_error(self.binding, self.address, error) from None
         asked = (standing.group, standing.topics) if standing is not None else None
         if standing is not None and asked not in self._asked:
             check_rights(self.binding, self.book.cluster, standing)

@@ -14,7 +14,7 @@ from tests.fixtures.kafka import Topics, need_kafka, running_kafka
 from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import Driver, values
 
-TRIES = 32
+TRIES = 96
 
 
 class Died(BaseException):
@@ -25,6 +25,7 @@ class Died(BaseException):
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.certify_only
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", ["spooled", "prepared"])
 def test_a_commit_whose_markers_a_killed_broker_forgets_is_seen_once(way, tmp_path):
     """Taken out of its files, as in the unit tests of the mender, markers are missing for certain; this is how Kafka itself forgets them.

@@ -292,6 +292,20 @@ class TestTransaction:
         assert "READ" in cluster.group_operations("nobody-s")
         assert not moving
 
+    def test_a_broker_that_dies_while_it_is_asked_for_its_cluster_is_told_as_one_that_is_away(
+        self, make_sink, tmp_path, monkeypatch
+    ):
+        """Before the decision, so that the epoch is aborted and runs again."""
+        driver = Driver(make_sink(), tmp_path)
+
+        def dying(_):
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+        monkeypatch.setattr(Cluster, "id", property(dying))
+        position = {"kafka": {"cluster": "c", "group": "g", "offsets": {"source": {"0": 5}}}}
+        with pytest.raises(UnavailableError, match="sink `refunds.out`.*transport failure"):
+            driver.committer.check_position(json.dumps(position))
+
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
         sink, group, source = make_sink(), kafka_topics.name("group"), kafka_topics.create("source", 2)
         applier = Driver(sink, tmp_path).committer.applier
