@@ -303,7 +303,7 @@ class TestTransaction:
 
         monkeypatch.setattr(Cluster, "id", property(dying))
         position = {"kafka": {"cluster": "c", "group": "g", "offsets": {"source": {"0": 5}}}}
-        with pytest.raises(UnavailableError, match="sink `refunds.out`.*transport failure"):
+        with pytest.raises(UnavailableError, match=r"sink `refunds.out`.*transport failure"):
             driver.committer.check_position(json.dumps(position))
 
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
