@@ -29,6 +29,8 @@ from pakka.sinks._spool import ROWS
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
+Signed = tuple[bytes, bytes | memoryview]
+"""A batch in two pieces, its head and its records, which are not copied for it."""
 SEQUENCES = 1 << 31
 """Numbers of records begin again after so many."""
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -92,7 +94,7 @@ class Batch:
     codec: int
     records: bytes | memoryview
 
-    def signed(self, whose: Handle, sequence: int) -> bytes:
+    def signed(self, whose: Handle, sequence: int) -> Signed:
         """As a broker takes it; `sequence` counts what its producer has sent to this partition before."""
         body = _BODY.pack(
             (_IS_TRANSACTIONAL if whose.id else 0) | self.codec,
@@ -107,7 +109,7 @@ class Batch:
         length = _HEAD.size - _LENGTH_FROM + len(body) + len(self.records)
         checksum = crc32c(self.records, crc32c(body))
         head = _HEAD.pack(0, length, _NO_LEADER_EPOCH, _MAGIC, checksum)
-        return b"".join((head, body, self.records))
+        return head + body, self.records
 
 
 def unpacked(packed: pa.RecordBatch, topic: str) -> Iterator[Batch]:

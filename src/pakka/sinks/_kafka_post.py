@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,13 +16,13 @@ from kafka import errors  # type: ignore[import-untyped]
 from kafka.protocol.metadata import CoordinatorType  # type: ignore[import-untyped]
 from kafka.protocol.producer import (  # type: ignore[import-untyped]
     AddOffsetsToTxnRequest,
-    ProduceRequest,
     TxnOffsetCommitRequest,
 )
 
 from pakka.errors import SinkError
 from pakka.kafka_line import Address
-from pakka.sinks._kafka_batch import Handle, Place
+from pakka.sinks._kafka_batch import Handle, Place, Signed
+from pakka.sinks._kafka_parcel import Parcel
 from pakka.sinks._kafka_raw import Registry, begin_request, begun
 from pakka.sinks._kafka_wire import AWAY, expect_granted, expect_passing, words_of
 
@@ -38,7 +39,7 @@ class Posted:
     """Batches on their way, one a place."""
 
     handle: Handle
-    batches: Mapping[Place, bytes]
+    batches: Mapping[Place, Signed]
     answer: tuple[Any, Any] | None
     """The line, and what becomes the brokers' answers; None: they could not be sent."""
 
@@ -89,7 +90,7 @@ class Post(Registry):
                 hint=f"give topic `{topic}` as many partitions as it had, at least {partition + 1}, and run again",
             )
 
-    def post(self, handle: Handle, batches: Mapping[Place, bytes]) -> Posted:
+    def post(self, handle: Handle, batches: Mapping[Place, Signed]) -> Posted:
         """Send batches, one a place at most, and do not wait: `settle` does."""
         try:
             return Posted(handle, batches, self._posted(handle, batches))
@@ -167,34 +168,24 @@ class Post(Registry):
 
         return self._patiently(ask)
 
-    def _posted(self, handle: Handle, batches: Mapping[Place, bytes]) -> tuple[Any, Any]:
+    def _posted(self, handle: Handle, batches: Mapping[Place, Signed]) -> tuple[Any, Any]:
         unknown = {topic for topic, partition in batches if (topic, partition) not in self._leaders}
         if unknown:
             self._look_up(unknown)
-        Topic = ProduceRequest.TopicProduceData
-        by_leader: dict[int, dict[str, list[Any]]] = {}
+        by_leader: dict[int, dict[Place, Signed]] = {}
         for (topic, partition), batch in batches.items():
-            part = Topic.PartitionProduceData(index=partition, records=batch)
             leader = self._leaders.get((topic, partition))
             if leader is None:
                 raise KafkaException(
                     KafkaError(KafkaError._UNKNOWN_PARTITION, f"topic `{topic}` has no partition {partition}")
                 )
-            by_leader.setdefault(leader, {}).setdefault(topic, []).append(part)
-        requests = [
-            (
-                ProduceRequest(
-                    transactional_id=handle.id or None,
-                    acks=-1,
-                    timeout_ms=int(_PRODUCE_S * 1000),
-                    topic_data=[Topic(name=name, partition_data=parts) for name, parts in topics.items()],
-                    max_version=_PRODUCE_VERSION,
-                ),
-                leader,
-            )
-            for leader, topics in by_leader.items()
-        ]
+            by_leader.setdefault(leader, {})[topic, partition] = batch
         admin = self._open()
+        lines = admin._manager._conns
+        requests = [
+            (Parcel(handle.id, theirs, int(_PRODUCE_S * 1000), _PRODUCE_VERSION, partial(lines.get, leader)), leader)
+            for leader, theirs in by_leader.items()
+        ]
         return admin, admin._manager.call_soon(self._go_all(requests, _PRODUCE_S))
 
     def _waited(self, answer: tuple[Any, Any]) -> Any:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pakka.errors import PakkaError
 from pakka.kafka_line import DriverError
-from pakka.sinks._kafka_batch import Batch, Handle, Place, Press, unpacked
+from pakka.sinks._kafka_batch import Batch, Handle, Place, Press, Signed, unpacked
 from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_post import Post, Posted
 from pakka.sinks._numpy import column_of, text_of
@@ -101,7 +101,7 @@ class Outbox:
                 (line, line.post(handle, {place: self._signed(batch) for place, batch in some.items()}))
             )
 
-    def _signed(self, batch: Batch) -> bytes:
+    def _signed(self, batch: Batch) -> Signed:
         sent = self.seat.sent.get(batch.place, 0)
         self.seat.sent[batch.place] = sent + batch.count
         return batch.signed(self.seat.handle, sent)

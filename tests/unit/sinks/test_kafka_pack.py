@@ -36,7 +36,7 @@ def values_of(packs):
     return Counter(
         (batch.place[0], record.value)
         for batch in batches
-        for found in MemoryRecords(batch.signed(OURS, 0))
+        for found in MemoryRecords(b"".join(batch.signed(OURS, 0)))
         for record in found
     )
 

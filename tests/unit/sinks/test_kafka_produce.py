@@ -311,9 +311,9 @@ class Renumbering(Outbox):
         self._batches = {}
 
     def _signed(self, batch):
-        signed = super()._signed(batch)
-        self._batches[signed] = batch
-        return signed
+        head, records = super()._signed(batch)
+        self._batches[head] = batch
+        return head, records
 
     def _await(self, patience_s=None):
         line, posted = self._posted[0]
@@ -322,7 +322,7 @@ class Renumbering(Outbox):
                 line._waited(posted.answer)
         except KafkaConnectionError:
             self._posted.pop(0)
-            again = {place: self._signed(self._batches[signed]) for place, signed in posted.batches.items()}
+            again = {place: self._signed(self._batches[head]) for place, (head, _) in posted.batches.items()}
             self.seat.post.settle(self.seat.post.post(posted.handle, again), self.seat.patience_s)
         else:
             super()._await(patience_s)
