@@ -43,7 +43,7 @@ from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
-from pakka.sinks._spool import SpoolReader, spool_errors, staging_of
+from pakka.sinks._spool import SpoolReader, clear, spool_errors, staging_of
 from pakka.sinks._staging import not_aborted
 from pakka.sinks._two_phase import Share
 
@@ -340,7 +340,7 @@ class PreparedCommitter:
     def _empty(self, record: Prepared) -> None:
         """What cannot be removed, now or by this driver, is left to the sweep: the slot is committed all the same."""
         with suppress(OSError, PakkaError):
-            self.staging.remove(record.slot)
+            clear(self.staging, record.slot)
 
 
 def handle_of(record: Prepared) -> Handle | None:

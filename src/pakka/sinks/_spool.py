@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ import pyarrow as pa
 from pakka.errors import BugError, FencedError, SchemaError, SinkError
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
-from pakka.sinks._staging import Staging, refusal
+from pakka.sinks._staging import Staging, begin_sync, refusal
 
 SPOOL_BYTES_MAX = 16 << 30
 """What one slot may spool: some 350 million rows of 8 columns, far above a healthy epoch. It is there for the epoch in
@@ -37,6 +38,8 @@ ROWS = b"pakka.rows"
 CRC32C = "crc32c"
 _FILE = "rows.arrow"
 _BUFFER_BYTES = 1 << 20
+_SYNC_BYTES = 8 << 20
+"""After so many the disk begins, while rows still come. All at the end took 50 to 100 ms for 130 MB, and 1 to 6 ms are left of it."""
 
 Encoder = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Turns rows into the form in which they are spooled, row for row, or refuses them with `SchemaError`."""
@@ -60,6 +63,20 @@ def spool_errors(staging: Staging) -> Iterator[None]:
             yield
     except OSError as error:
         raise refusal(staging.binding, "nothing was made visible", staging.path, error) from error
+
+
+def clear(staging: Staging, slot: Slot) -> None:
+    """Remove a slot whose rows are visible. The system takes back the pages of a large file when the last who has it open lets go, a quarter of a
+    second a gigabyte, and does that beside what follows.
+    """
+    file = None
+    with suppress(FileNotFoundError):  # an empty slot has none
+        file = os.open(staging.attempt(slot) / _FILE, os.O_RDONLY)
+    try:
+        staging.remove(slot)
+    finally:
+        if file is not None:
+            threading.Thread(target=os.close, args=(file,), name="pakka-spool-clear").start()
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
@@ -173,6 +190,8 @@ class _CheckedFile:
         self.file = io.BufferedWriter(io.FileIO(path, "x"), _BUFFER_BYTES)
         self.slot = slot
         self.bytes = 0
+        self.begun = 0
+        """What the disk was told to take."""
         self.bytes_max = bytes_max
         self._hash = _hash(digest)
 
@@ -190,7 +209,12 @@ class _CheckedFile:
                 "`spool_bytes_max` of this sink",
             )
         self._hash.update(data)
-        return self.file.write(data)
+        written = self.file.write(data)
+        if self.bytes - self.begun >= _SYNC_BYTES:
+            self.file.flush()
+            begin_sync(self.file.fileno(), self.begun, self.bytes - self.begun)
+            self.begun = self.bytes
+        return written
 
     def sync(self) -> None:
         self.file.flush()

@@ -45,6 +45,7 @@ from pakka.sinks._spool import (
     SpoolReader,
     SpoolWriter,
     as_it_is,
+    clear,
     spool_errors,
     staging_of,
 )
@@ -354,7 +355,7 @@ class SpooledCommitter:
         """What cannot be removed, now or by this driver, is left to the sweep: the epoch is committed all the same."""
         for record in prepared:
             with suppress(OSError, PakkaError):
-                self.staging.remove(record.slot)
+                clear(self.staging, record.slot)
 
 
 class _Flow:
