@@ -24,7 +24,7 @@ Piece = bytes | memoryview
 Topics = dict[str, list[tuple[int, Signed]]]
 
 
-class Parcel(ProduceRequest, init=False):  # type: ignore[misc]
+class Parcel(ProduceRequest, init=False):  # type: ignore[misc, call-arg]
     """A produce request. `line` is the connection on which it is sent, asked for when it is."""
 
     def __init__(

@@ -155,7 +155,9 @@ def test_what_is_packed_is_read_from_any_slice_of_it(codec):
     packed = Press(1000, codec).pack(records, "t", lambda _: LIMITS, NOW)
     whole = [b"".join(batch.signed(OURS, 0)) for batch in unpacked(packed, "t")]
     assert len(whole) > 5
-    assert [b"".join(b.signed(OURS, 0)) for at in range(len(whole)) for b in unpacked(packed.slice(at, 1), "t")] == whole
+    assert [
+        b"".join(b.signed(OURS, 0)) for at in range(len(whole)) for b in unpacked(packed.slice(at, 1), "t")
+    ] == whole
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 
 from pakka.errors import BugError, FencedError, SchemaError, SinkError
 from pakka.model.id import Binding, Slot
-from pakka.sinks import _spool
+from pakka.sinks import _spool, _staging
 from pakka.sinks._spool import CRC32C, SPOOL_BYTES_MAX, SpoolReader, SpoolWriter, staging_of
 from tests.unit.sinks.spooled_kit import SCHEMA, refunds
 
@@ -263,3 +265,62 @@ def test_an_attempt_is_begun_once(staging):
     writer(staging)
     with pytest.raises(SinkError, match="was begun before"):
         writer(staging)
+
+
+@pytest.mark.parametrize("is_linux", [True, False])
+def test_the_disk_begins_before_the_last_row_and_all_of_it_is_synced_in_the_end(staging, monkeypatch, is_linux):
+    begun, synced = [], []
+    monkeypatch.setattr(_spool, "_SYNC_BYTES", 10_000)
+    if is_linux:
+        monkeypatch.setattr(_staging, "_sync_file_range", lambda fd, start, size, flags: begun.append((start, size)))
+    else:
+        monkeypatch.setattr(_staging, "_sync_file_range", None)
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    one = writer(staging, codec=None)
+    for _ in range(20):
+        one.write(refunds(0, 1000))
+    assert bool(begun) is is_linux
+    record = one.prepare("0" * 16)
+    assert str(file_of(staging, record)) in synced
+    # One piece behind the other, and each is of the file by then.
+    assert [start for start, _ in begun] == [sum(size for _, size in begun[:n]) for n in range(len(begun))]
+    assert sum(size for _, size in begun) <= record.detail["bytes"]
+    assert len(read(staging, [record])) == 20_000
+
+
+def test_a_committed_slot_is_gone_at_once_and_its_file_is_closed_beside(staging, monkeypatch):
+    record = prepared(staging)
+    path = file_of(staging, record)
+    held, closing = threading.Event(), os.close
+
+    def close(fd):
+        if threading.current_thread() is not threading.main_thread():
+            held.wait(30)
+        closing(fd)
+
+    before = {thread.ident for thread in threading.enumerate()}
+    monkeypatch.setattr(os, "close", close)
+    _spool.clear(staging, record.slot)
+    assert not path.parent.exists()
+    assert staging.slots() == []
+    assert f"{path} (deleted)" in open_files()
+    held.set()
+    for thread in [t for t in threading.enumerate() if t.ident not in before]:
+        thread.join(30)
+    assert f"{path} (deleted)" not in open_files()
+
+
+def open_files():
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
+
+
+def test_a_slot_without_rows_is_cleared_too(staging):
+    one = writer(staging)
+    record = one.prepare("0" * 16)
+    _spool.clear(staging, record.slot)
+    assert staging.slots() == []
