@@ -28,7 +28,7 @@ RECORDS = {
     "full": {100: 10_000_000, 1000: 1_000_000},
 }
 FILES = {"tiny": 8, "small": 12, "full": 16}
-ROUNDS = {"tiny": 1, "small": 3, "full": 3}
+ROUNDS = {"tiny": 1, "small": 3, "full": 5}
 WARM_UPS = {"tiny": 0, "small": 2, "full": 1}
 OURS, PREPARED = "pakka", "pakka (prepared)"
 SPARK, UNTUNED, LOOP = "Spark's Kafka sink", "Spark's Kafka sink untuned", "a plain loop"
