@@ -36,6 +36,7 @@ KAFKA_QUESTIONS = {
     "kafka-append": "records/s of the Kafka sink against Spark's own, and against a plain confluent-kafka loop",
     "kafka-protocol": "exactly-once on Kafka against the same producer without spool, transaction, ledger and offsets",
     "kafka-produce": "records/s into Kafka against a plain confluent-kafka loop, and what a transaction costs",
+    "kafka-shards": "an epoch in shards, each sent by a process of its own, against the driver in one transaction",
 }
 QUESTIONS = CORE_QUESTIONS | SQL_QUESTIONS | KAFKA_QUESTIONS
 GROUPS = {"core": CORE_QUESTIONS, "sql": SQL_QUESTIONS, "kafka": KAFKA_QUESTIONS}

@@ -23,7 +23,7 @@ WITH_SERVER = {
     "sql-protocol": (postgres.need_binaries, None),
     "sql-memory": (postgres.need_binaries, None),
 }
-WITH_KAFKA = ["kafka-produce", "kafka-append", "kafka-protocol"]
+WITH_KAFKA = ["kafka-produce", "kafka-append", "kafka-protocol", "kafka-shards"]
 WITHOUT_SPARK = [q for q in QUESTIONS if q not in {*WITH_SPARK, *WITH_SERVER, *WITH_KAFKA}]
 
 
