@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -98,6 +98,8 @@ def _shards(servers: str, topic: str, paths: list[Path]) -> Iterator[Callable[[]
         ours, theirs = context.Pipe()
         process = context.Process(target=_shard, args=(theirs, servers, topic, path), daemon=True)
         process.start()
+        # Theirs alone, so that we see its end if they die.
+        theirs.close()
         ours.recv()
         lines.append(ours)
         processes.append(process)
@@ -112,7 +114,8 @@ def _shards(servers: str, topic: str, paths: list[Path]) -> Iterator[Callable[[]
         yield send_all
     finally:
         for line, process in zip(lines, processes, strict=True):
-            line.send("end")
+            with suppress(BrokenPipeError):
+                line.send("end")
             process.join()
 
 

@@ -1,7 +1,7 @@
 """A request with batches that leaves their records where they lie: in the mapped file of the spool, from which the system sends them.
 
 kafka-python puts a request together as one piece, and a gigabyte of records is copied three times on the way there, while no other thread of the driver
-gets on. It sends several pieces as well as one.
+gets on. The library sends several pieces as well as one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_TAGS = b"\0"
 _SMALL_BYTES = 64 << 10
 """What is less is not worth a call of its own."""
 
-Piece = bytes | memoryview
+Piece = bytes | bytearray | memoryview
 Topics = dict[str, list[tuple[int, Signed]]]
 
 
@@ -51,16 +51,25 @@ class Parcel(ProduceRequest, init=False):  # type: ignore[misc, call-arg]
         """The last piece of the request, which the library sends. Those before it are on the line by then."""
         if self.API_VERSION < _FLEXIBLE_VERSION:
             self.topic_data = [_whole(name, parts) for name, parts in self.topics.items()]
-            return bytes(super().encode(version, header, framed))
+            whole: Piece = super().encode(version, header, framed)
+            return whole
         pieces = [self.encode_header(flexible=True), *self._body()]
         *before, last = _merged([struct.pack(">i", sum(map(len, pieces))), *pieces])
         connection = self.line()
-        # A line that is paused keeps back what it gets from here, and must get all of it.
-        if connection is None or connection.transport is None or connection.paused:
+        if connection is None or not self._is_next(connection):
             return b"".join([*before, last])
-        if before:
-            connection.transport.writelines(before)
+        for piece in before:
+            connection.transport.write(piece)
         return last
+
+    def _is_next(self, connection: Any) -> bool:
+        """Whether what is written to the line now comes right before what this call returns.
+
+        The library writes that in the same step, unless the line is paused: then it keeps it back, behind others. And it must be the line that asks.
+        """
+        parser = connection.parser
+        is_ours = parser is not None and parser._correlation_id == self.header.correlation_id
+        return bool(is_ours and connection.transport is not None and not connection.paused and not parser.bytes_to_send)
 
     def _body(self) -> Iterator[Piece]:
         """As the schema of the request has it, in its flexible versions."""

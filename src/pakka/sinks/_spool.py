@@ -38,6 +38,7 @@ ROWS = b"pakka.rows"
 CRC32C = "crc32c"
 _FILE = "rows.arrow"
 _BUFFER_BYTES = 1 << 20
+_CLEARER = "pakka-spool-clear"
 _SYNC_BYTES = 8 << 20
 """After so many the disk begins, while rows still come. All at the end took 50 to 100 ms for 130 MB, and 1 to 6 ms are left of it."""
 
@@ -69,14 +70,34 @@ def clear(staging: Staging, slot: Slot) -> None:
     """Remove a slot whose rows are visible. The system takes back the pages of a large file when the last who has it open lets go, a quarter of a
     second a gigabyte, and does that beside what follows.
     """
-    file = None
-    with suppress(FileNotFoundError):  # an empty slot has none
-        file = os.open(staging.attempt(slot) / _FILE, os.O_RDONLY)
+    held = _held(staging.attempt(slot) / _FILE)
     try:
         staging.remove(slot)
+    except OSError:
+        # A network file system keeps a name for what is open, and the directory with it.
+        if held is None:
+            raise
+        os.close(held)
+        held = None
+        staging.remove(slot)
     finally:
-        if file is not None:
-            threading.Thread(target=os.close, args=(file,), name="pakka-spool-clear").start()
+        if held is not None:
+            _let_go(held)
+
+
+def _held(path: Path) -> int | None:
+    """A file that is worth it, held open. None: it is small or not there, or it cannot be opened, which removing does not need."""
+    with suppress(OSError):
+        if path.stat().st_size >= _SYNC_BYTES:
+            return os.open(path, os.O_RDONLY)
+    return None
+
+
+def _let_go(held: int) -> None:
+    try:
+        threading.Thread(target=os.close, args=(held,), name=_CLEARER).start()
+    except RuntimeError:  # no more threads are to be had
+        os.close(held)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

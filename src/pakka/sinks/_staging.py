@@ -17,7 +17,6 @@ never made again, because a newer driver has renamed it.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -67,7 +66,12 @@ def begin_sync(fd: int, start: int, size: int) -> None:
 
 def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
     """Of the C library; Python has no name for it. Linux has it, others do not."""
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    try:
+        import ctypes
+
+        found = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    except (ImportError, OSError):  # a Python that was built without, or in one piece
+        return None
     if found is not None:
         found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     return found

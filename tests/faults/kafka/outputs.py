@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pakka.contract.sink import Sink
-from pakka.sinks import _kafka_pack, _kafka_produce
+from pakka.sinks import _kafka_pack, _kafka_parcel, _kafka_produce
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
 from tests.conformance.kafka_twins import Apart, Blind, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
@@ -83,9 +83,10 @@ class KafkaOutlet(Outlet):
 
 
 def of_site(site: Path) -> dict[str, Sink]:
-    """What a spec names. The epochs of these tests are small, and are packed in several blocks and sent over both lines all the same."""
+    """What a spec names. The epochs of these tests are small, and are packed in several blocks and sent over both lines, in pieces, all the same."""
     _kafka_pack._BLOCK_ROWS = 10
     _kafka_produce._REQUEST_BYTES = 1
+    _kafka_parcel._SMALL_BYTES = 1
     outlet = KafkaOutlet.read(site)
     return {
         name: outlet.sink(name) if options else ParquetSink(str(site / "out" / "dead"))

@@ -15,7 +15,7 @@ from kafka.errors import KafkaConnectionError, NoError
 
 from pakka.errors import PakkaError, UnavailableError
 from pakka.kafka_line import Address
-from pakka.sinks import _kafka_post, _kafka_produce, _kafka_wire
+from pakka.sinks import _kafka_parcel, _kafka_post, _kafka_produce, _kafka_wire
 from pakka.sinks._kafka_batch import CODECS, SEQUENCES, Press
 from pakka.sinks._kafka_limit import Limits
 from pakka.sinks._kafka_post import Post
@@ -27,6 +27,12 @@ pytestmark = pytest.mark.kafka
 
 BINARY = pa.large_binary()
 PRESS = Press(1_000_000)
+
+
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch):
+    """Requests are sent in pieces, as large ones are."""
+    monkeypatch.setattr(_kafka_parcel, "_SMALL_BYTES", 100)
 
 
 @pytest.fixture

@@ -77,6 +77,13 @@ def test_rows_go_through(sink, guarded, tmp_path, way):
     assert sorted(v["id"] for v in values(guarded[0], sink.topic, 3)) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("way", ["spooled", "prepared"])
+def test_more_than_a_socket_takes_at_once_goes_through(sink, guarded, tmp_path, way):
+    texts = [f"{number}-" * 50_000 for number in range(1000, 1060)]
+    Driver(replace(sink, way=way), tmp_path).deliver(0, pa.record_batch({"text": texts}))
+    assert sorted(v["text"] for v in values(guarded[0], sink.topic, len(texts))) == texts
+
+
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(sink, guarded, tmp_path, monkeypatch):
     monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 3.0)
     strange = replace(sink, settings={**sink.settings, "ssl.ca.location": str(guarded[3])})

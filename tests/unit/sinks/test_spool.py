@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -271,10 +272,12 @@ def test_an_attempt_is_begun_once(staging):
 def test_the_disk_begins_before_the_last_row_and_all_of_it_is_synced_in_the_end(staging, monkeypatch, is_linux):
     begun, synced = [], []
     monkeypatch.setattr(_spool, "_SYNC_BYTES", 10_000)
-    if is_linux:
-        monkeypatch.setattr(_staging, "_sync_file_range", lambda fd, start, size, flags: begun.append((start, size)))
-    else:
-        monkeypatch.setattr(_staging, "_sync_file_range", None)
+
+    def begin(fd, start, size, flags):
+        assert os.fstat(fd).st_size >= start + size
+        begun.append((start, size))
+
+    monkeypatch.setattr(_staging, "_sync_file_range", begin if is_linux else None)
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
     one = writer(staging, codec=None)
@@ -283,7 +286,7 @@ def test_the_disk_begins_before_the_last_row_and_all_of_it_is_synced_in_the_end(
     assert bool(begun) is is_linux
     record = one.prepare("0" * 16)
     assert str(file_of(staging, record)) in synced
-    # One piece behind the other, and each is of the file by then.
+    # One piece behind the other.
     assert [start for start, _ in begun] == [sum(size for _, size in begun[:n]) for n in range(len(begun))]
     assert sum(size for _, size in begun) <= record.detail["bytes"]
     assert len(read(staging, [record])) == 20_000
@@ -299,16 +302,70 @@ def test_a_committed_slot_is_gone_at_once_and_its_file_is_closed_beside(staging,
             held.wait(30)
         closing(fd)
 
-    before = {thread.ident for thread in threading.enumerate()}
+    monkeypatch.setattr(_spool, "_SYNC_BYTES", 1)
     monkeypatch.setattr(os, "close", close)
     _spool.clear(staging, record.slot)
     assert not path.parent.exists()
     assert staging.slots() == []
     assert f"{path} (deleted)" in open_files()
     held.set()
-    for thread in [t for t in threading.enumerate() if t.ident not in before]:
+    for thread in [t for t in threading.enumerate() if t.name == _spool._CLEARER]:
         thread.join(30)
     assert f"{path} (deleted)" not in open_files()
+
+
+def test_what_a_network_file_system_keeps_for_who_has_it_open_is_removed_all_the_same(staging, monkeypatch):
+    record = prepared(staging)
+    path = file_of(staging, record)
+    monkeypatch.setattr(_spool, "_SYNC_BYTES", 1)
+    rmtree, tries = shutil.rmtree, []
+
+    def nfs(directory):
+        tries.append(directory)
+        if str(path) in open_files():
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(directory))
+        rmtree(directory)
+
+    monkeypatch.setattr(shutil, "rmtree", nfs)
+    _spool.clear(staging, record.slot)
+    assert tries == [path.parent] * 2
+    assert not path.parent.exists()
+
+
+def test_a_slot_is_cleared_without_a_thread_too(staging, monkeypatch):
+    record = prepared(staging)
+    monkeypatch.setattr(_spool, "_SYNC_BYTES", 1)
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    _spool.clear(staging, record.slot)
+    assert staging.slots() == []
+    assert not [name for name in open_files() if name.endswith("rows.arrow (deleted)")]
+
+
+def test_a_file_that_cannot_be_read_is_cleared_too(staging, monkeypatch):
+    record = prepared(staging)
+    monkeypatch.setattr(_spool, "_SYNC_BYTES", 1)
+
+    def denied(path, flags, *more, **options):
+        if str(path).endswith("rows.arrow"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *more, **options)
+
+    opened = os.open
+    monkeypatch.setattr(os, "open", denied)
+    _spool.clear(staging, record.slot)
+    assert staging.slots() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sync_file_range; elsewhere fsync does it all")
+def test_linux_takes_the_call_that_has_the_disk_begin(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        file.write(b"x" * 10_000)
+        file.flush()
+        assert _staging._sync_file_range(file.fileno(), 0, 10_000, _staging._SYNC_FILE_RANGE_WRITE) == 0
 
 
 def open_files():
