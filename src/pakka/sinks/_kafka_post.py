@@ -181,12 +181,12 @@ class Post(Registry):
                 )
             by_leader.setdefault(leader, {})[topic, partition] = batch
         admin = self._open()
-        lines = admin._manager._conns
+        manager, lines = admin._manager, admin._manager._conns
         requests = [
             (Parcel(handle.id, theirs, int(_PRODUCE_S * 1000), _PRODUCE_VERSION, partial(lines.get, leader)), leader)
             for leader, theirs in by_leader.items()
         ]
-        return admin, admin._manager.call_soon(self._go_all(requests, _PRODUCE_S))
+        return admin, manager.call_soon(self._go_all(manager, requests, _PRODUCE_S))
 
     def _waited(self, answer: tuple[Any, Any]) -> Any:
         admin, future = answer

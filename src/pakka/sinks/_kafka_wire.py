@@ -74,10 +74,11 @@ class Wire:
 
     def _send_all(self, requests: Collection[tuple[Any, int]]) -> Any:
         """Each to its node. Those to one node go over one line, and are answered one after the other."""
-        return self._open()._manager.run(self._go_all(requests))
+        manager = self._open()._manager
+        return manager.run(self._go_all(manager, requests))
 
-    def _go_all(self, requests: Collection[tuple[Any, int]], answer_s: float | None = None) -> Any:
-        manager, limit_ms = self._open()._manager, None if answer_s is None else answer_s * 1000
+    def _go_all(self, manager: Any, requests: Collection[tuple[Any, int]], answer_s: float | None = None) -> Any:
+        limit_ms = None if answer_s is None else answer_s * 1000
 
         async def go() -> list[Any]:
             sent = [manager.send(request, node_id=node, request_timeout_ms=limit_ms) for request, node in requests]

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -360,7 +359,6 @@ def test_a_file_that_cannot_be_read_is_cleared_too(staging, monkeypatch):
     assert staging.slots() == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sync_file_range; elsewhere fsync does it all")
 def test_linux_takes_the_call_that_has_the_disk_begin(tmp_path):
     with open(tmp_path / "file", "wb") as file:
         file.write(b"x" * 10_000)
