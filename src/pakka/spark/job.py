@@ -13,6 +13,7 @@ from pakka.errors import AbortedError, PakkaError
 from pakka.model.event import Noticed
 from pakka.model.prepared import SlotReport
 from pakka.notice import pass_on
+from pakka.spark.pace import Pace
 from pakka.spark.plan import Plan
 from pakka.spark.task import Order
 
@@ -25,8 +26,8 @@ _RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Invalid|Refused|Fenced|T
 _CLASSED = re.compile(r"\[[A-Z][A-Z0-9_.]{5,}\]")
 
 
-def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int, at_us: int) -> Harvest:
-    """Judge, write and prepare, and bring the reports home."""
+def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int, at_us: int, pace: Pace) -> Harvest:
+    """Judge, write and prepare, and bring the reports home. `pace` learns how wide the rows were."""
     Order(epoch, fence, at_us).give(batch)
     # As an RDD it is planned once. `collect` of the frame would generate its code again, once the slots are counted, and describe
     # the plan to Spark's pages, which show the job under the query's batch anyway.
@@ -47,7 +48,9 @@ def run_writers(plan: Plan, batch: DataFrame, slots: int, epoch: int, fence: int
     for answer in answers:
         if "error" in answer:
             raise _error_of(answer["error"])
-    return Harvest(expected, [SlotReport.from_json(a["report"]) for a in answers])
+    reports = [SlotReport.from_json(answer["report"]) for answer in answers]
+    pace.learn(sum(report.count.rows_in for report in reports), sum(answer["bytes"] for answer in answers))
+    return Harvest(expected, reports)
 
 
 def _error_of(answer: dict[str, str]) -> PakkaError:

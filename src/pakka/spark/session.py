@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import pakka
 from pakka.contract.source import Jars
 from pakka.errors import UnavailableError, UsageError
-from pakka.spark import daemon
+from pakka.spark import daemon, pace
 from pakka.spark.jars import check_loaded, not_resolved, with_jars
 
 LOCAL_MASTER = "local[*,4]"
@@ -39,9 +39,9 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     # A batch bounded by bytes is measured after every row, which costs more than all the rest of the way to Python: 2 million
-    # rows took 2.4 s, and 1.4 s bounded by rows alone. Rows of megabytes want the bytes back.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # rows took 2.4 s, and 1.4 s bounded by rows alone. From the second epoch on wide rows come fewer at a time; where the first
+    # may have rows of megabytes, it wants the bytes back.
+    **pace.SETTINGS,
     # A column or a value may be called `${env:HOME}` and mean just that. What a pipeline file takes from the
     # environment, pakka has put in before.
     "spark.sql.variable.substitute": "false",

@@ -27,6 +27,7 @@ from pakka.points import reach
 from pakka.spark.checkpoint import batch_time_us, digest, files_for, planned_files, read
 from pakka.spark.job import run_writers
 from pakka.spark.lookout import Post
+from pakka.spark.pace import Pace
 from pakka.spark.plan import Plan
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Delivery:
         self._gate = threading.Lock()
         self._is_stopping = False
         self._checkpoint: str | None = None
+        self._pace = Pace()
         self.coordinator = Coordinator(
             pipeline.name,
             {name: output.sink for name, output in pipeline.outputs.items()},
@@ -106,7 +108,7 @@ class Delivery:
         def prepare(epoch: Epoch, fence: int) -> Harvest:
             rows = self.process(self._once(batch, epoch.number, offsets))
             try:
-                harvest = run_writers(self.plan, rows, self._slots(batch), epoch.number, fence, at_us)
+                harvest = run_writers(self.plan, rows, self._slots(batch), epoch.number, fence, at_us, self._pace)
             except AbortedError as error:
                 raise self.post.explained(error) from error.__cause__
             self.post.check()
@@ -133,6 +135,8 @@ class Delivery:
             offsets = self._offsets(batch, number)
             origin = Origin(query_id(batch), number, digest(offsets), self.post.position(offsets))
             self.deliver(batch, origin, batch_time_us(offsets) or int(time.time() * 1e6), offsets)
+            # Not in `deliver`: without a query the session is the user's own.
+            self._pace.keep(batch.sparkSession)
         except BaseException as error:
             self.error = error
             raise

@@ -108,12 +108,16 @@ class Task:
     time_column: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hand back one JSON document: the slot's report, or the error that no second attempt would mend; and what sinks had to say."""
+        """Hand back one JSON document: the slot's report and the bytes that have crossed, or the error that no second attempt would
+        mend; and what sinks had to say.
+        """
         said: list[Noticed] = []
         answer: dict[str, Any] = {}
+        crossing = _Crossing(batches)
         try:
             with heard(self.pipeline, said.append):
-                answer["report"] = self._run(batches).to_json()
+                answer["report"] = self._run(iter(crossing)).to_json()
+                answer["bytes"] = crossing.bytes
         except (RefusedError, FencedError, UsageError) as error:
             answer["error"] = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
         if said:
@@ -195,6 +199,19 @@ class Task:
             f"to fail; the first is {sample}; the epoch was aborted and nothing of it is visible",
             hint="mend the source and run again, or set the rule to `on_fail: dead_letter`",
         )
+
+
+class _Crossing:
+    """The batches as they come, and how large they are."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.bytes = 0
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.bytes += batch.nbytes
+            yield batch
 
 
 class _Lane:

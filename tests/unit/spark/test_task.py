@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from pakka.errors import BugError, RefusedError
@@ -13,6 +14,7 @@ from pakka.model.id import Binding
 from pakka.model.prepared import SlotReport
 from pakka.notice import heard, notice
 from pakka.spark.job import run_writers
+from pakka.spark.pace import Pace
 from pakka.spark.task import Errand, Task
 
 
@@ -35,9 +37,9 @@ class Refused(Talking):
 class Here:
     """Stands for Spark: one task, which has run when this is made."""
 
-    def __init__(self, task):
+    def __init__(self, task, batches=()):
         self.task = task
-        self.answers = [(answer,) for batch in task(iter(())) for answer in batch.column(0).to_pylist()]
+        self.answers = [(answer,) for batch in task(iter(batches)) for answer in batch.column(0).to_pylist()]
 
     def collect(self):
         return self.answers
@@ -60,7 +62,7 @@ def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind, slots)
     here, said = Here(task_of(kind)), []
     here.answers *= slots
     with heard("refunds", said.append), suppress(RefusedError):
-        run_writers(here, here, 1, 0, 1, 0)
+        run_writers(here, here, 1, 0, 1, 0, Pace())
     assert said == [Noticed("refunds", "mended", "sink `refunds.out`: it is told now", sink="out")]
 
 
@@ -76,3 +78,45 @@ def test_a_task_that_has_nothing_to_say_says_nothing():
 def test_a_task_that_is_not_told_its_epoch_writes_nothing():
     with pytest.raises(BugError, match="was not told which epoch it is for"):
         Errand(task_of(Talking))(iter(()))
+
+
+class Counting(Talking):
+    """Takes what comes, and refuses it if there is no row."""
+
+    def _run(self, batches):
+        rows = sum(batch.num_rows for batch in batches)
+        if not rows:
+            raise RefusedError("there is nothing")
+        return SlotReport(0, (), Count(rows, rows))
+
+
+class Learning:
+    def __init__(self):
+        self.learnt = []
+
+    def learn(self, rows, size):
+        self.learnt.append((rows, size))
+
+
+WIDE = pa.record_batch([pa.array(["x" * 96] * 50)], names=["c0"])
+
+
+def test_the_bytes_that_crossed_are_told_beside_the_report_and_not_in_it():
+    ((answer,),) = Here(task_of(Counting), [WIDE, WIDE]).answers
+    told = json.loads(answer)
+    assert told["bytes"] == 2 * WIDE.nbytes >= 2 * 50 * 96
+    assert "bytes" not in json.dumps(told["report"])
+
+
+def test_of_an_epoch_the_rows_and_bytes_of_all_slots_are_learnt():
+    here, pace = Here(task_of(Counting), [WIDE, WIDE]), Learning()
+    here.answers *= 3
+    run_writers(here, here, 1, 0, 1, 0, pace)
+    assert pace.learnt == [(300, 6 * WIDE.nbytes)]
+
+
+def test_of_an_epoch_that_is_refused_nothing_is_learnt():
+    here, pace = Here(task_of(Counting)), Learning()
+    with pytest.raises(RefusedError):
+        run_writers(here, here, 1, 0, 1, 0, pace)
+    assert pace.learnt == []
