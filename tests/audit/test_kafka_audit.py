@@ -72,8 +72,9 @@ def test_a_sink_of_a_pipeline_keeps_all_four_and_the_cluster_is_left_as_it_was(k
     assert topics_are(sink)
 
 
-def test_a_sink_with_prepared_transactions_keeps_all_four_and_leaves_no_topic(sink):
-    sink = replace(sink, way="prepared")
+@pytest.mark.parametrize("way", ["prepared", "sharded"])
+def test_a_sink_with_a_transaction_a_slot_keeps_all_four_and_leaves_no_topic(sink, way):
+    sink = replace(sink, way=way)
     report = audit(sink, "kafka")
     assert [a.verdict for a in report.answers] == [Verdict.PASS] * 4, report.failed
     assert topics_are(sink)

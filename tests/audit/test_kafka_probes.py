@@ -362,7 +362,7 @@ class TestNamedTopics:
         assert found(sink.probing(PLACE))["target topic"].value == "1 that rows have named"
         assert weak(sink.probing(PLACE)) == {}
 
-    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
     @pytest.mark.parametrize(
         ("settings", "copies", "told"),
         [

@@ -135,3 +135,12 @@ class PreparedKafkaHarness(KafkaHarness):
 
     def sink(self):
         return replace(super().sink(), way="prepared")
+
+
+class ShardedKafkaHarness(KafkaHarness):
+    """The same topic, by a transaction for each slot that is sent after the decision."""
+
+    name = "kafka-sharded"
+
+    def sink(self):
+        return replace(super().sink(), way="sharded")

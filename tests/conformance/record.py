@@ -12,7 +12,7 @@ from typing import Any
 
 from pakka.testing.contract import Golden, record
 from tests.conformance.harnesses import GOLDEN, HARNESSES, Shipped
-from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness
+from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness, ShardedKafkaHarness
 from tests.conformance.mysql import MysqlHarness, SpooledMysqlHarness
 from tests.conformance.on_server import OnServer
 from tests.conformance.postgres import PostgresHarness, SpooledPostgresHarness
@@ -35,7 +35,7 @@ def main() -> None:
         if is_missing(on_server):
             with running() as server:
                 write_with_script(on_server, server)
-    for on_kafka in filter(is_missing, (KafkaHarness, PreparedKafkaHarness)):
+    for on_kafka in filter(is_missing, (KafkaHarness, PreparedKafkaHarness, ShardedKafkaHarness)):
         with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
             write_with_page(on_kafka, ground)
 

@@ -34,7 +34,7 @@ class Outlet(ABC):
 
     def shows_slots(self, sink: str) -> bool:
         """Whether an epoch comes into sight slot by slot, and not as a whole."""
-        return self.options[sink].get("way") == "prepared"
+        return self.options[sink].get("way") in ("prepared", "sharded")
 
     def write(self, site: Path) -> None:
         (site / "outlet.json").write_text(json.dumps(asdict(self)))

@@ -339,7 +339,7 @@ def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics,
     assert memory.column("out", "id") == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("way", ["spooled", "prepared"])
+@pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
 def test_kafka_to_kafka_the_offsets_of_the_group_come_with_the_rows(
     spark, here, kafka_topics, clients, source, told, way
 ):

@@ -14,9 +14,9 @@ only `SlotCommit` can see a part of an epoch for a moment; a reader of one with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pakka.model.epoch import Epoch
 from pakka.model.guarantee import SinkGuarantee
@@ -26,6 +26,13 @@ from pakka.model.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+Spread = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
+"""Has pieces of work done wherever there is room for them, and hands back what each returns, in order.
+
+A piece is pickled. It may be done more than once, and by somebody who was thought to be dead.
+"""
 
 
 @runtime_checkable
@@ -137,6 +144,14 @@ class Telling(Protocol):
 
     def check_position(self, position: str) -> None:
         """Before an epoch is decided: raise what would keep `position` from being told after it. Changes nothing."""
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """The power to have the executors do a part of a commit. For committers; one that is not told of executors does it all itself."""
+
+    def spread(self, over: Spread) -> None:
+        """From here on there are executors."""
 
 
 @runtime_checkable

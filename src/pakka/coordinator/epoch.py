@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from pakka.contract.audit import Probing, probing_of
-from pakka.contract.sink import Sink, Telling
+from pakka.contract.sink import Sink, Spread, Telling
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import (
     Look,
@@ -91,6 +91,7 @@ class Coordinator:
         probe_every: int = 20,
         probing: Mapping[str, Probing] | None = None,
         listen: Listen = lambda _: None,
+        executors: Spread | None = None,
     ) -> None:
         """`probing` is what else has settings that matter, beside the sinks and the state store."""
         self.pipeline = pipeline
@@ -103,6 +104,7 @@ class Coordinator:
         self.pool = pool
         self.retry = retry or Retry()
         self.sweep_every = sweep_every
+        self.executors = executors
         self.teller = Teller(clock, listen)
         subjects: dict[str, object] = {"the state store": store, **(probing or {})}
         subjects |= {f"sink `{name}`": probing_of(sink, Binding(pipeline, name, spool)) for name, sink in sinks.items()}
@@ -116,7 +118,7 @@ class Coordinator:
 
         Where another driver may be running, give a way to read the checkpoint rather than what it was before the start.
         """
-        means = (self.retry, self.sleep, self.pool, self.teller)
+        means = (self.retry, self.sleep, self.pool, self.teller, self.executors)
         recovery = Recovery(self.pipeline, self.sinks, self.store, self.spool, self.owner, *means)
         self._run = recovery.run(checkpoint)
         self._committed = self._run.committed

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pakka.contract.sink import Entry, Sink
+from pakka.contract.sink import Entry, Sink, Spread, Spreading
 from pakka.contract.state import Decision, Owner, PipelineState, StateStore
 from pakka.coordinator.guard import Finding, examine
 from pakka.coordinator.retry import Retry
@@ -69,6 +69,7 @@ class Recovery:
     sleep: Callable[[float], None]
     pool: Executor
     teller: Teller = QUIET
+    executors: Spread | None = None
 
     def run(self, checkpoint: Checkpoint | Look | None) -> Recovered:
         """1. Take the fence.  2. Compare the witnesses.  3. Raise the fence in every sink and settle.  4. Enter it."""
@@ -129,6 +130,8 @@ class Recovery:
             for name, sink in self.sinks.items():
                 binding = Binding(self.pipeline, name, self.spool)
                 stations.append(Station(binding, sink, sink.open_committer(binding, fence)))
+                if self.executors is not None and isinstance(stations[-1].committer, Spreading):
+                    stations[-1].committer.spread(self.executors)
         except BaseException:
             close_all(stations)
             raise

@@ -105,9 +105,9 @@ class KafkaApplier(Applier):
         page = session.page if session is not None else self.seen()
         if not page.is_whole and not self.knows_parts:
             raise SinkError(
-                f"{self.binding}: {self.address}: epoch {page.epoch} is visible in part: it was begun by `way: prepared`, and this run's "
-                "is `spooled`; nothing was changed",
-                hint="run once with `way: prepared`, which finishes it; then change the way",
+                f"{self.binding}: {self.address}: epoch {page.epoch} is visible in part: it was begun by `way: prepared` or `sharded`, and "
+                "this run's is `spooled`; nothing was changed",
+                hint="run once with `way: sharded` or `way: prepared`, either of which finishes it; then change the way",
             )
         return page.fence, page.entry
 

@@ -1,9 +1,10 @@
-"""Who has the transactional id of a Kafka sink, for `way: prepared`: writes the ledger, and sends slots again that have expired."""
+"""Who has the transactional id of a Kafka sink that commits slot by slot: writes the ledger, and sends slots again that have expired."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -18,6 +19,8 @@ class Control(KafkaApplier):
     """The driver's producer, and the ledger as it is for as long as nobody else asks for the id."""
 
     knows_parts = True
+    point: ClassVar[str] = "commit.kafka.replayed"
+    """Where a slot is sent again, and its transaction is open."""
 
     def page(self) -> Page:
         """The ledger as it is now."""
@@ -63,7 +66,7 @@ class Control(KafkaApplier):
                 outbox.send(batch)
             outbox.send_one(topic, entered.to_bytes(), entered.key, PARTITION)
             outbox.settle()
-            reach("commit.kafka.replayed", entered.slot.epoch)
+            reach(self.point, entered.slot.epoch)
 
         self._transact(session, session.page, fill)
         return True

@@ -138,7 +138,7 @@ def _ledgers(sink: KafkaSink, binding: Binding | None, cluster: Cluster, brokers
     if binding is None:
         begin = (f"{sink.ledger}.ledger.", f"{sink.ledger}.slots.")
         return tuple(_topic(cluster, brokers, name) for name in cluster.names() if name.startswith(begin))
-    books = [sink.open_book(binding), *([sink.open_slots(binding).topic()] if sink.way == "prepared" else [])]
+    books = [sink.open_book(binding), *([sink.open_slots(binding).topic()] if sink.has_slots else [])]
     found = [(book, _topic(cluster, brokers, book.name)) for book in books]
     return tuple(
         facts if facts.topic is not None or facts.is_hidden else _to_make(cluster, facts, *book.shape(brokers))

@@ -88,6 +88,11 @@ class Gauge:
         """Of a topic that some record has named: as it was when the first one came, or the order of a key would not be kept."""
         return self._known[topic]
 
+    @property
+    def topics(self) -> list[str]:
+        """Of all records so far."""
+        return sorted(self._known)
+
     def learn(self, column: str, topics: pa.Array) -> None:
         """Refuse a name that is none of a topic, or of none that is there."""
         for number, topic in enumerate(topics.dictionary.to_pylist()):

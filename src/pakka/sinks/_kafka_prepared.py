@@ -54,7 +54,7 @@ ATTEMPTS = 16
 
 
 @dataclass
-class _Known:
+class Known:
     """An epoch in part, as this driver knows it."""
 
     epoch: int
@@ -73,7 +73,9 @@ class PreparedCommitter:
         self.registry = Registry(binding, sink.address)
         self.sweeper = Sweeper(sink, self.registry, self.control.book, self.slots)
         self.staging = staging_of(binding, fence)
-        self._known: _Known | None = None
+        self._known: Known | None = None
+        self._told: set[str] = set()
+        """Topics that the ledger names."""
         self._lock = threading.RLock()
 
     def ledger(self) -> Ledger:
@@ -131,7 +133,7 @@ class PreparedCommitter:
             if known is None:
                 return [self._overtaken(epoch)] * len(prepared)
         # 3. Each slot on its own.
-        outcomes = [self._answer(epoch, record, known) for record in prepared]
+        outcomes = self._answers(epoch, prepared, known)
         # 4. Readers wait for whatever is open, so other attempts at these slots must not be left to expire.
         self._end_others([record.slot for record, o in zip(prepared, outcomes, strict=True) if o.is_final])
         return outcomes
@@ -141,7 +143,7 @@ class PreparedCommitter:
             page = self._page(epoch)
             if _is_settled(page, epoch):
                 return ALREADY_COMMITTED
-            known = self._enter_part(epoch, page) if page.epoch == epoch.number else _Known(epoch.number)
+            known = self._enter_part(epoch, page) if page.epoch == epoch.number else Known(epoch.number)
             if known is None:
                 return self._overtaken(epoch)
             # Who finds the epoch whole does not look after it any more.
@@ -178,7 +180,10 @@ class PreparedCommitter:
         self.control.close()
         self.registry.close()
 
-    def _answer(self, epoch: Epoch, record: Prepared, known: _Known) -> Outcome:
+    def _answers(self, epoch: Epoch, prepared: Sequence[Prepared], known: Known) -> list[Outcome]:
+        return [self._answer(epoch, record, known) for record in prepared]
+
+    def _answer(self, epoch: Epoch, record: Prepared, known: Known) -> Outcome:
         try:
             return self._commit(epoch, record, known)
         except UnknownOutcomeError as error:
@@ -188,35 +193,41 @@ class PreparedCommitter:
         except (UnavailableError, RefusedError) as error:
             return Outcome.retry(error.message, error.hint)
 
-    def _commit(self, epoch: Epoch, record: Prepared, known: _Known) -> Outcome:
-        if not record.rows:
-            return COMMITTED
-        slot = record.slot
-        held = known.shares.get(slot.number)
-        if held is not None:
-            if (held.fence, held.attempt) != (slot.fence, slot.attempt):
-                self._drop(record)
-            self._empty(record)
-            return ALREADY_COMMITTED
+    def _commit(self, epoch: Epoch, record: Prepared, known: Known) -> Outcome:
+        slot, done = record.slot, self._done(record, known)
+        if done is not None:
+            return done
         reach("commit.apply", epoch.number)
         handle = handle_of(record)
         if handle is not None and self.registry.end(handle, is_commit=True).is_done:
             reach("commit.applied", epoch.number)
-            known.shares[slot.number] = _entered(record).share
+            known.shares[slot.number] = entered_of(record).share
             self._empty(record)
             return COMMITTED
         with self._lock:
             return self._settle(epoch, record, known)
 
-    def _settle(self, epoch: Epoch, record: Prepared, known: _Known) -> Outcome:
+    def _done(self, record: Prepared, known: Known) -> Outcome | None:
+        """What is to be said of a record for which nothing is left to do; None: it is not visible yet."""
+        if not record.rows:
+            return COMMITTED
+        held = known.shares.get(record.slot.number)
+        if held is None:
+            return None
+        if (held.fence, held.attempt) != (record.slot.fence, record.slot.attempt):
+            self._drop(record)
+        self._empty(record)
+        return ALREADY_COMMITTED
+
+    def _settle(self, epoch: Epoch, record: Prepared, known: Known) -> Outcome:
         """The transaction is gone. It is visible, or it never will be and is sent again; to pass it over would lose rows."""
         # 1. Nobody else may replay it, and nothing may be left open that could still be ended.
         page = self.control.own(self.fence)
         if page is None or page.fence != self.fence or page.epoch != epoch.number:
             return self._overtaken(epoch)
+        # One that was only spooled may be a shard, which somebody still sends under the id of its slot.
         handle = handle_of(record)
-        if handle is not None:
-            self.sweeper.take(handle.id, self._topics)
+        self.sweeper.take(handle.id if handle else self.sink.shard_id(self.binding, record.slot), self._topics)
         # 2. Only now the slots topic can be believed.
         held = self._found().of_epoch(epoch.number).get(record.slot.number)
         if held is not None:
@@ -233,7 +244,7 @@ class PreparedCommitter:
         notice(
             self.binding, "expired", f"`{record.slot}` has expired before its commit, and is sent again from the spool"
         )
-        entered = _entered(record)
+        entered = entered_of(record)
         if not self.control.replay(self.slots.name, entered, reader.batches()):
             return Outcome.retry("the transactional id was lost before the replay")
         reach("commit.applied", epoch.number)
@@ -241,16 +252,20 @@ class PreparedCommitter:
         self._empty(record)
         return COMMITTED
 
-    def _enter_part(self, epoch: Epoch, page: Page) -> _Known | None:
+    def _enter_part(self, epoch: Epoch, page: Page) -> Known | None:
         """What is visible of this epoch. None: a newer fence is kept."""
-        if page.epoch < epoch.number:
+        # Slots are committed some at a time, and what is open in a topic is looked for only where the ledger names it.
+        is_told = bool(self.sink.topic) or self.control.topics <= self._told
+        if page.epoch < epoch.number or not is_told:
             entry = _entry_of(epoch, (), is_whole=False)
             if not self.control.enter(Page(self.fence, epoch.number, entry)):
                 return None
+            self._told = self.control.topics
+        if page.epoch < epoch.number:
             # No slot is ever ended before this is entered.
-            self._known = _Known(epoch.number)
+            self._known = Known(epoch.number)
         elif self._known is None or self._known.epoch != epoch.number:
-            self._known = _Known(epoch.number, self._found().of_epoch(epoch.number))
+            self._known = Known(epoch.number, self._found().of_epoch(epoch.number))
         return self._known
 
     def _page(self, epoch: Epoch) -> Page:
@@ -357,7 +372,7 @@ def handle_of(record: Prepared) -> Handle | None:
     return Handle(str(detail["id"]), int(detail["producer_id"]), int(detail["producer_epoch"]))
 
 
-def _entered(record: Prepared) -> Entered:
+def entered_of(record: Prepared) -> Entered:
     return Entered(record.slot, record.rows, record.checksum)
 
 

@@ -116,7 +116,7 @@ def _ids(sink: KafkaSink, binding: Binding | None) -> dict[str, tuple[str, bool]
     if binding is None:
         return {f"{sink.ledger}.anybody": (f"{sink.ledger}.", True)}
     own = sink.transactional_id(binding)
-    if sink.way != "prepared":
+    if not sink.has_slots:
         return {own: (own, False)}
     # One of the slots stands for all: nobody gives a right to each of them.
     slot = sink.slot_id(binding, Slot(binding.pipeline, binding.sink, 0, 0, 0, 0))

@@ -93,7 +93,7 @@ class KafkaScratch:
         with _asking(self.sink, about=self.sink.topic) as cluster:
             end = cluster.end_offsets(self.sink.topic, [_PARTITION], is_committed=False)[_PARTITION]
             ends = cluster.end_offsets(self.sink.topic, [_PARTITION], is_committed=True)
-            begin = ends[_PARTITION] if self.sink.way == "prepared" else 0
+            begin = ends[_PARTITION] if self.sink.has_slots else 0
         try:
             with desk(self.sink.address) as there:
                 is_open = [t.id for t in there.listed() if self._is_ours(t.id) and t.is_open]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,7 @@ from pakka.sinks._kafka_prepared import ATTEMPTS, PreparedCommitter
 from pakka.sinks._kafka_produce import Seat
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
+from pakka.sinks._kafka_shard import ShardedCommitter, ShardWriter
 from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
 from pakka.sinks._kafka_transactions import CannotAskError, passed_on
@@ -75,9 +76,10 @@ class KafkaSink(SpooledSink):
     """A column that is the record's partition; null leaves it to the key."""
     timestamp: str = ""
     """A column that is the record's time; null is the time at which its slot is prepared."""
-    way: Literal["spooled", "prepared"] = "spooled"
+    way: Literal["spooled", "prepared", "sharded"] = "spooled"
     """How rows wait for the decision. `spooled`: in pakka's spool, and an epoch is one transaction. `prepared`: in a transaction that each
-    slot holds open, with the spool as a copy for the case that it expires; faster where one producer is too slow."""
+    slot holds open, with the spool as a copy for the case that it expires. `sharded`: in the spool, out of which the executors send it after the
+    decision, each slot in a transaction. The last two are for more than one producer can send; an epoch becomes visible slot by slot."""
     ledger: str = "pakka"
     """What the names of the transactional id and of the ledger topic begin with. Change it, and the ledger begins anew."""
     create: bool = False
@@ -136,6 +138,13 @@ class KafkaSink(SpooledSink):
                 "one that expires after the decision is sent again from its copy in pakka's spool; for readers with "
                 "`isolation.level=read_committed`, who wait for every epoch from its first record to its commit",
             )
+        if self.way == "sharded":
+            return SinkGuarantee(
+                Level.EXACTLY_ONCE,
+                Way.SPOOLED,
+                "each slot's records and its ledger record are one transaction of the cluster, which an executor sends out of pakka's spool after "
+                "the decision, and an epoch becomes visible slot by slot; for readers with `isolation.level=read_committed`",
+            )
         return SinkGuarantee(
             Level.EXACTLY_ONCE,
             Way.SPOOLED,
@@ -169,13 +178,22 @@ class KafkaSink(SpooledSink):
         encode = RecordEncoder(binding, self._recipe, schema, lambda topic: limits_of(self, binding, topic))
         return Packer(encode, Press(int(self.address.settings.get("batch.size", BATCH_BYTES)), self.codec))
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether each slot has a transaction of its own."""
+        return self.way != "spooled"
+
     def slots_topic(self, binding: Binding) -> str:
-        """The topic that tells which slots are committed, for `way: prepared`."""
+        """The topic that tells which slots are committed, where each is committed on its own."""
         return f"{self.ledger}.slots.{binding.pipeline}.{binding.sink}"
 
     def slot_id(self, binding: Binding, slot: Slot) -> str:
         """The transactional id of an attempt."""
         return f"{self.transactional_id(binding)}.{slot.number}.{slot.attempt % ATTEMPTS}"
+
+    def shard_id(self, binding: Binding, slot: Slot) -> str:
+        """The transactional id under which a slot is sent out of the spool, whichever attempt at it was decided."""
+        return self.slot_id(binding, replace(slot, attempt=0))
 
     def open_applier(self, binding: Binding) -> KafkaApplier:
         return KafkaApplier(self, binding)
@@ -191,12 +209,13 @@ class KafkaSink(SpooledSink):
         return Mender(registry, ident, book)
 
     def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
-        kind = KafkaWriter if self.way == "prepared" else PackWriter
-        return kind(self, binding, slot, schema)
+        if self.way == "prepared":
+            return KafkaWriter(self, binding, slot, schema)
+        return (ShardWriter if self.has_slots else PackWriter)(self, binding, slot, schema)
 
     def open_committer(self, binding: Binding, fence: int) -> Committer:
-        if self.way == "prepared":
-            return PreparedCommitter(self, binding, fence)
+        if self.has_slots:
+            return (PreparedCommitter if self.way == "prepared" else ShardedCommitter)(self, binding, fence)
         return super().open_committer(binding, fence)
 
     @classmethod

@@ -29,6 +29,7 @@ from pakka.spark.job import run_writers
 from pakka.spark.lookout import Post
 from pakka.spark.pace import Pace
 from pakka.spark.plan import Plan
+from pakka.spark.spread import over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,6 +93,7 @@ class Delivery:
             found.append(read(str(checkpoint), spark))
             return found[-1]
 
+        self.coordinator.executors = over(spark)
         run = self.coordinator.start(None if checkpoint is None else look)
         self._checkpoint = checkpoint
         if found:

@@ -15,15 +15,18 @@ from tests.faults.workload import Workload
 
 KEYED = {"key": "id"}
 PREPARED = {**KEYED, "way": "prepared"}
+SHARDED = {**KEYED, "way": "sharded"}
 LAYOUTS: dict[str, Layout] = {
     "one": {"refunds": KEYED},
     "mix": {"refunds": KEYED, "audit": KEYED, "dead_letters": PARQUET},
     "prepared": {"refunds": PREPARED},
+    "sharded": {"refunds": SHARDED},
     "ways": {"refunds": PREPARED, "audit": KEYED, "dead_letters": PARQUET},
 }
 """By layout and sink, the options of the sink."""
 _OF_SQL = {"task.sql.loaded", "task.sql.prepared"}
-_OF_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared", "commit.slot"}
+_OF_OPEN_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared"}
+OF_SHARDS = {"commit.shard.begun", "commit.shard.sent", "commit.shard.ended"}
 _OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sending", "commit.kafka.sent", "commit.kafka.offsets"}
 EXPIRED = "commit.kafka.replayed"
 """Reached only when a slot has expired, and so by tests of its own."""
@@ -33,8 +36,12 @@ def points_of(layout: str) -> list[str]:
     """The crash points that a pipeline with these sinks reaches."""
     sinks = LAYOUTS[layout]
     missing = {EXPIRED, *_OF_SQL}
-    missing |= set() if PREPARED in sinks.values() else _OF_SLOTS
+    missing |= set() if PREPARED in sinks.values() else _OF_OPEN_SLOTS
+    missing |= set() if SHARDED in sinks.values() else OF_SHARDS
+    missing |= set() if {PREPARED["way"], SHARDED["way"]} & {o.get("way") for o in sinks.values()} else {"commit.slot"}
     missing |= set() if KEYED in sinks.values() else _OF_EPOCHS
+    # By shards it is a task, at a point of its own.
+    missing |= {"commit.apply"} if all(options == SHARDED for options in sinks.values()) else set()
     return points_without(sinks, missing)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pakka.testing.crash import POINTS, Drill
 from tests.faults.extent import one_store
-from tests.faults.kafka.outputs import EXPIRED, points_of
+from tests.faults.kafka.outputs import EXPIRED, OF_SHARDS, points_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
@@ -14,6 +14,7 @@ ALONE = [p for p in points_of("one") if p not in RECOVERY]
 OWN = [p for p in ALONE if p.startswith("commit.kafka.")]
 MIXED = [(layout, p) for layout in ("mix", "ways") for p in points_of(layout) if p not in RECOVERY]
 PREPARED = [p for p in points_of("prepared") if p not in RECOVERY]
+SHARDED = [p for p in points_of("sharded") if p not in RECOVERY]
 OF_TASKS = [p for p in PREPARED if p.startswith("task.kafka.")]
 # Of the second sink, when the first one is done.
 LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
@@ -24,7 +25,8 @@ LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
 
 
 def test_every_crash_point_that_is_not_of_a_database_is_reached():
-    assert {p for p in POINTS if p not in points_of("ways")} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
+    reached = {*points_of("ways"), *points_of("sharded")}
+    assert {p for p in POINTS if p not in reached} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
 
 
 @one_store
@@ -51,6 +53,22 @@ def test_a_driver_killed_when_some_of_its_slots_are_done_delivers_all_once(make_
 
 
 @one_store
+@pytest.mark.parametrize(
+    "point", [pytest.param(p, marks=pytest.mark.every_case) if p in OF_SHARDS else p for p in SHARDED]
+)
+def test_a_driver_killed_while_its_epoch_is_sent_in_shards_delivers_it_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "sharded")
+    site.survive(Drill(point, epoch=MIDDLE))
+
+
+@one_store
+@pytest.mark.parametrize("point", [*sorted(OF_SHARDS), "commit.slot", "commit.applied"])
+def test_a_driver_killed_when_some_of_its_shards_are_sent_delivers_all_once(make_kafka_site, state, point):
+    site = make_kafka_site(state, "sharded")
+    site.survive(Drill(point, epoch=MIDDLE, nth=2))
+
+
+@one_store
 @pytest.mark.parametrize(("layout", "point"), MIXED)
 def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, layout, point):
     site = make_kafka_site(state, layout)
@@ -65,7 +83,7 @@ def test_a_driver_killed_between_two_sinks_delivers_to_both_once(make_kafka_site
 
 
 @one_store
-@pytest.mark.parametrize("layout", ["one", "prepared"])
+@pytest.mark.parametrize("layout", ["one", "prepared", "sharded"])
 @pytest.mark.parametrize("before", ["decide.after", "commit.kafka.ending", "commit.applied"])
 def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_site, state, before, layout):
     """With a decision; with all of it in a transaction that is open; with all of it done."""

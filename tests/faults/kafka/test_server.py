@@ -7,6 +7,7 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
+from tests.faults.kafka.outputs import OF_SHARDS
 from tests.faults.kafka.setups import IMPATIENT
 from tests.faults.watched import DONE, FAILED, UNKNOWN
 
@@ -27,6 +28,7 @@ OF_SLOTS = [
 EVERYWHERE = [
     *itertools.product(["one", "mix"], [*INSIDE, *AROUND]),
     *itertools.product(["prepared", "ways"], [*OF_SLOTS, *AROUND]),
+    *itertools.product(["sharded"], [*sorted(OF_SHARDS), "commit.slot", "commit.kafka.ending", *AROUND]),
 ]
 RECOVERY = ["recover.fenced", "recover.raised", "recover.committed", "recover.settled"]
 QUICK = {"transaction.timeout.ms": 4000}

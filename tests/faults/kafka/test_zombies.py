@@ -6,6 +6,7 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
+from tests.faults.kafka.outputs import OF_SHARDS
 from tests.faults.watched import FENCED
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
@@ -73,6 +74,25 @@ def test_a_driver_frozen_with_slots_open_in_kafka_wakes_when_all_is_done_and_cha
     site.check_whole_epochs()
     site.finish()
     wake_and_expect_fenced(zombie)
+    site.check()
+
+
+@one_store
+@pytest.mark.parametrize(
+    "point",
+    ["decide.after", "commit.slot", *sorted(OF_SHARDS), "commit.applied", "commit.kafka.ending", "commit.after"],
+)
+def test_a_driver_frozen_while_its_epoch_is_sent_in_shards_wakes_when_all_is_done_and_changes_nothing(
+    make_kafka_site, state, point
+):
+    site = make_kafka_site(state, "sharded")
+    zombie = site.freeze(Drill(point, epoch=MIDDLE))
+    site.check_whole_epochs()
+    site.finish()
+    before = site.snapshot()
+    wake_and_expect_fenced(zombie)
+    # Not one record more, not even one that is never committed.
+    assert site.snapshot() == before
     site.check()
 
 

@@ -32,6 +32,7 @@ LOOP = {
 }
 """The crash points of the loop, by what is said of them. In the middle of commit it is the broker that dies."""
 SPOOLING = ("task.begin", "task.batch", "task.prepared")
+SHARDS = ("commit.shard.begun", "commit.shard.sent", "commit.shard.ended")
 SENDING = ("task.kafka.begun", "task.kafka.sent", "task.kafka.prepared")
 CASES = {
     **{
@@ -43,11 +44,15 @@ CASES = {
     **{f"driver-{at}": ("prepared", at, DRIVER_BY_TASK) for at in SENDING},
     **{f"jvm-{at}": ("prepared", at, JVM) for at in (*SENDING, "decide.after", "commit.slot")},
     **{f"worker-{at}": ("prepared", at, WORKER) for at in SENDING},
+    **{f"driver-{at}": ("sharded", at, DRIVER_BY_TASK) for at in SHARDS},
+    **{f"jvm-{at}": ("sharded", at, JVM) for at in SHARDS},
+    **{f"worker-{at}": ("sharded", at, WORKER) for at in SHARDS},
 }
-CORE = {"jvm-before commit"}
+CORE = {"jvm-before commit", "worker-commit.shard.sent"}
 ZOMBIES = [
     *(("spooled", at) for at in ("decide.before", "decide.after", "commit.kafka.sending", "commit.kafka.ending")),
     *(("prepared", at) for at in ("decide.before", "decide.after", "commit.apply", "commit.kafka.ending")),
+    ("sharded", "commit.applied"),
     ("spooled", "acknowledge.before"),
 ]
 """Where a driver is stopped, and another one takes over."""

@@ -230,7 +230,7 @@ def mend(servers, sink, finding):
 class TestProbe:
     """The probe asks for each right, to what is there and to what is not yet, and changes nothing by it."""
 
-    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
     @pytest.mark.parametrize("is_there", [False, True], ids=["first run", "later run"])
     @pytest.mark.parametrize(
         ("missing", "told"),
@@ -247,7 +247,7 @@ class TestProbe:
         self, missing, told, is_there, way, sink, allow, guarded, topics
     ):
         sink = replace(sink, way=way)
-        ident, is_prepared = sink.transactional_id(PLACE), way == "prepared"
+        ident, is_prepared = sink.transactional_id(PLACE), way != "spooled"
         books = [sink.ledger_topic(PLACE), *([sink.slots_topic(PLACE)] if is_prepared else [])]
         ids = [f"transactional id {ident}", *([f"transactional ids that begin with {ident}."] if is_prepared else [])]
         for book in books if is_there else ():
@@ -262,10 +262,10 @@ class TestProbe:
         mend(guarded[0], sink, finding)
         assert await_rights(sink, "enough").severity is Severity.FINE
 
-    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
     def test_the_right_to_make_the_ledger_is_needed_until_it_is_there(self, way, sink, allow, guarded, topics):
         sink = replace(sink, way=way)
-        books = [sink.ledger_topic(PLACE), *([sink.slots_topic(PLACE)] if way == "prepared" else [])]
+        books = [sink.ledger_topic(PLACE), *([sink.slots_topic(PLACE)] if way != "spooled" else [])]
         allow(ENOUGH - {("ledger", TOPIC, AclOperation.CREATE)})
         finding = await_rights(sink, ", ".join(f"no CREATE on topic {book}" for book in books))
         assert finding.severity is Severity.BREAKS

@@ -153,7 +153,7 @@ class TestRecords:
         with pytest.raises(SchemaError, match="no such topic"):
             driver.prepare(1, pa.record_batch({"id": [4], "to": [f"{two}-missing"]}))
 
-    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
     def test_topics_of_a_column_that_are_gone_leave_the_ledger(
         self, way, make_sink, kafka_topics, tmp_path, monkeypatch
     ):
@@ -169,7 +169,7 @@ class TestRecords:
         with closing(sink.open_book(driver.binding)) as book:
             known = set(book.read(is_settled=True).topics) - {sink.slots_topic(driver.binding)}
             # Of those that were new when it was asked last, a broker may not have heard yet.
-            assert known == {one, two, *days[{"spooled": -2, "prepared": -1}[way] :]}
+            assert known == {one, two, *days[{"spooled": -2, "prepared": -1, "sharded": -1}[way] :]}
             driver.committer.close()
             Driver(sink, tmp_path, fence=2)
             known = set(book.read(is_settled=True).topics) - {sink.slots_topic(driver.binding)}
@@ -266,7 +266,7 @@ class TestTransaction:
             driver.deliver(epoch, refunds(epoch), position=position)
         assert self._offsets(sink, group, source) == [42, 7]
 
-    @pytest.mark.parametrize("way", ["spooled", "prepared"])
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
     def test_a_source_topic_that_is_gone_keeps_no_decided_epoch_back(
         self, way, make_sink, kafka_topics, tmp_path, caplog
     ):
