@@ -92,7 +92,7 @@ class BlindShard(Shard):
 
 @pytest.mark.usefixtures("ground")
 @pytest.mark.parametrize("kind", [Shard, BlindShard], ids=["honest", "blind"])
-@pytest.mark.parametrize("point", ["commit.shard.begun", "commit.shard.sent", "commit.shard.ended"])
+@pytest.mark.parametrize("point", ["commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended"])
 def test_a_slot_that_two_send_is_there_once(point, kind, tmp_path):
     """A task that was thought to be dead, and its next attempt, which runs from its beginning to its end in the middle of the first."""
     with Trial(ShardedKafkaHarness(tmp_path)) as trial:
@@ -114,7 +114,7 @@ def test_a_slot_that_two_send_is_there_once(point, kind, tmp_path):
             outcomes.append(driver.commit(0, records))
         assert outcomes[-1].is_final, outcomes
         assert [sent.outcome.kind for sent in second] == [
-            Kind.ALREADY_COMMITTED if point == "commit.shard.ended" and kind is Shard else Kind.COMMITTED
+            Kind.ALREADY_COMMITTED if point == "commit.kafka.shard.ended" and kind is Shard else Kind.COMMITTED
         ]
         if kind is Shard:
             trial.expect(*batches, when=f"after two have sent a slot, one at {point}")
@@ -126,7 +126,7 @@ def test_a_slot_that_two_send_is_there_once(point, kind, tmp_path):
 
 
 @pytest.mark.usefixtures("ground")
-@pytest.mark.parametrize("point", ["commit.shard.begun", "commit.shard.sent", "commit.shard.ended"])
+@pytest.mark.parametrize("point", ["commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended"])
 def test_a_driver_that_is_overtaken_while_a_shard_is_sent_leaves_one_copy(point, tmp_path):
     with Trial(ShardedKafkaHarness(tmp_path)) as trial:
         old = trial.driver(1)
@@ -193,7 +193,7 @@ class OneIdAnAttempt(Shard):
 
 @pytest.mark.usefixtures("ground")
 @pytest.mark.parametrize("kind", [Shard, OneIdAnAttempt], ids=["honest", "one id an attempt"])
-@pytest.mark.parametrize("point", ["commit.shard.begun", "commit.shard.sent"])
+@pytest.mark.parametrize("point", ["commit.kafka.shard.begun", "commit.kafka.shard.sent"])
 def test_an_attempt_that_was_lost_and_the_one_made_in_its_place_are_not_both_visible(point, kind, tmp_path):
     """A shard was thought to be lost, and another attempt at its slot was decided; then it goes on."""
     with Trial(ShardedKafkaHarness(tmp_path)) as trial:
@@ -308,7 +308,7 @@ def test_a_shard_that_is_sent_is_not_sent_again_by_a_driver_of_another_way(tmp_p
             newer.must_commit(0, records, "the commit by the newer driver")
 
         with closing(prepared):
-            at("commit.shard.sent", overtake)
+            at("commit.kafka.shard.sent", overtake)
             with pytest.raises(FencedError):
                 old.commit(0, records)
             trial.expect(*batches, when="after a shard was overtaken by a driver of another way")

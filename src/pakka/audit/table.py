@@ -54,7 +54,7 @@ def _by_way(name: str, url: str) -> Iterator[tuple[str, Sink]]:
     """The sink once in each of the ways that it can be told."""
     made = registry.find(Role.SINK, name)
     ways = get_args(get_type_hints(made)["way"])
-    for way in (way for way in ("prepared", "spooled") if way in ways):
+    for way in sorted(way for way in ways if way != "auto"):
         yield f"{name}, {way}", replace(made.from_url(url), way=way)
 
 

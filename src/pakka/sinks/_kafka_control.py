@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import pyarrow as pa
 
@@ -19,8 +18,6 @@ class Control(KafkaApplier):
     """The driver's producer, and the ledger as it is for as long as nobody else asks for the id."""
 
     knows_parts = True
-    point: ClassVar[str] = "commit.kafka.replayed"
-    """Where a slot is sent again, and its transaction is open."""
 
     def page(self) -> Page:
         """The ledger as it is now."""
@@ -66,10 +63,13 @@ class Control(KafkaApplier):
                 outbox.send(batch)
             outbox.send_one(topic, entered.to_bytes(), entered.key, PARTITION)
             outbox.settle()
-            reach(self.point, entered.slot.epoch)
+            self._reach_sent(entered.slot.epoch)
 
         self._transact(session, session.page, fill)
         return True
+
+    def _reach_sent(self, epoch: int) -> None:
+        reach("commit.kafka.replayed", epoch)
 
     def _targets(self) -> list[str]:
         return [*super()._targets(), self.sink.slots_topic(self.binding)]

@@ -49,11 +49,12 @@ class ShardWriter(PackWriter):
 class Sender(Control):
     """Who has the transactional id of one attempt at a slot."""
 
-    point = "commit.shard.sent"
-
     def __init__(self, sink: KafkaSink, binding: Binding, slot: Slot) -> None:
         super().__init__(sink, binding)
         self.id = sink.shard_id(binding, slot)
+
+    def _reach_sent(self, epoch: int) -> None:
+        reach("commit.kafka.shard.sent", epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Shard:
         held = slots.read(sender.book.cluster, sender.post).of_epoch(slot.epoch).get(slot.number)
         if held is not None:
             return Sent(ALREADY_COMMITTED, self._compared(held))
-        reach("commit.shard.begun", slot.epoch)
+        reach("commit.kafka.shard.begun", slot.epoch)
         # 3. Every byte is verified before one is sent.
         reader = SpoolReader(staging_of(self.binding, self.fence), [self.record])
         trouble = reader.verify()
@@ -106,7 +107,7 @@ class Shard:
             return Sent(Outcome.refused(trouble))
         if not sender.replay(slots.name, entered, reader.batches()):
             return Sent(Outcome.retry("the transactional id was lost before the slot was sent"))
-        reach("commit.shard.ended", slot.epoch)
+        reach("commit.kafka.shard.ended", slot.epoch)
         return Sent(COMMITTED, entered.share)
 
     def _is_wanted(self, page: Page) -> bool:

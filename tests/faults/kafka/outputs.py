@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Layout] = {
 """By layout and sink, the options of the sink."""
 _OF_SQL = {"task.sql.loaded", "task.sql.prepared"}
 _OF_OPEN_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared"}
-OF_SHARDS = {"commit.shard.begun", "commit.shard.sent", "commit.shard.ended"}
+OF_SHARDS = {"commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended"}
 _OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sending", "commit.kafka.sent", "commit.kafka.offsets"}
 EXPIRED = "commit.kafka.replayed"
 """Reached only when a slot has expired, and so by tests of its own."""

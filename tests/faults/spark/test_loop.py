@@ -32,7 +32,7 @@ LOOP = {
 }
 """The crash points of the loop, by what is said of them. In the middle of commit it is the broker that dies."""
 SPOOLING = ("task.begin", "task.batch", "task.prepared")
-SHARDS = ("commit.shard.begun", "commit.shard.sent", "commit.shard.ended")
+SHARDS = ("commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended")
 SENDING = ("task.kafka.begun", "task.kafka.sent", "task.kafka.prepared")
 CASES = {
     **{
@@ -48,7 +48,7 @@ CASES = {
     **{f"jvm-{at}": ("sharded", at, JVM) for at in SHARDS},
     **{f"worker-{at}": ("sharded", at, WORKER) for at in SHARDS},
 }
-CORE = {"jvm-before commit", "worker-commit.shard.sent"}
+CORE = {"jvm-before commit", "worker-commit.kafka.shard.sent"}
 ZOMBIES = [
     *(("spooled", at) for at in ("decide.before", "decide.after", "commit.kafka.sending", "commit.kafka.ending")),
     *(("prepared", at) for at in ("decide.before", "decide.after", "commit.apply", "commit.kafka.ending")),
