@@ -12,7 +12,8 @@ from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_ledger import LedgerTopic, Page
 from pakka.sinks._kafka_prepared import PreparedCommitter
 from pakka.sinks._kafka_raw import End
-from pakka.sinks._kafka_slots import Found
+from pakka.sinks._kafka_shard import Shard, ShardedCommitter
+from pakka.sinks._kafka_slots import Found, SlotsTopic
 from pakka.sinks._two_phase import Share
 from pakka.sinks.kafka import KafkaSink
 from pakka.testing.contract import Harness
@@ -144,6 +145,29 @@ class PreparedTwinSink(KafkaSink):
 
     def open_committer(self, binding, fence):
         return self.committer(self, binding, fence)
+
+
+@dataclass(frozen=True)
+class BlindShard(Shard):
+    """Does not look whether its slot is visible."""
+
+    def _send(self, sender):
+        honest = SlotsTopic.read
+        SlotsTopic.read = lambda *_: Found()
+        try:
+            return super()._send(sender)
+        finally:
+            SlotsTopic.read = honest
+
+
+class BlindSharded(ShardedCommitter):
+    """Has slots sent by such shards."""
+
+    def _sent(self, left):
+        return [BlindShard(self.sink, self.binding, self.fence, record)() for record in left]
+
+    def _found(self):
+        return Found()
 
 
 class ExpiringHarness(PreparedKafkaHarness):

@@ -10,12 +10,12 @@ import pytest
 from pakka import points
 from pakka.errors import FencedError, SinkError, UnknownOutcomeError
 from pakka.model.outcome import Kind
-from pakka.sinks._kafka_shard import Shard, ShardedCommitter
-from pakka.sinks._kafka_slots import Found, SlotsTopic
+from pakka.sinks._kafka_shard import Shard
 from pakka.testing import SinkContract
 from pakka.testing.contract import Broken
 from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of
 from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness, ShardedKafkaHarness
+from tests.conformance.kafka_twins import BlindShard
 from tests.fixtures.kafka import need_kafka, relayed_kafka
 from tests.unit.coordinator.stage import SCHEMA, Stage
 
@@ -75,19 +75,6 @@ def test_shards_are_done_by_whoever_was_named_and_can_be_sent_there(tmp_path):
         assert len(done) == len(records)
         trial.expect(*batches, when="after the commit by shards")
         trial.expect_no_litter("after the commit by shards")
-
-
-@dataclass(frozen=True)
-class BlindShard(Shard):
-    """Does not look whether its slot is visible."""
-
-    def _send(self, sender):
-        honest = SlotsTopic.read
-        SlotsTopic.read = lambda *_: Found()
-        try:
-            return super()._send(sender)
-        finally:
-            SlotsTopic.read = honest
 
 
 @pytest.mark.usefixtures("ground")
@@ -324,9 +311,3 @@ def test_an_epoch_in_part_is_not_finished_as_one_transaction(tmp_path):
         other = replace(trial.sink, way="spooled").open_committer(trial.binding, 2)
         with closing(other), pytest.raises(SinkError, match="epoch 0 is visible in part"):
             other.raise_fence()
-
-
-def test_without_executors_the_driver_sends_them_itself(tmp_path, ground):
-    with Trial(ShardedKafkaHarness(tmp_path)) as trial:
-        assert isinstance(trial.driver(1).committer, ShardedCommitter)
-        trial.expect(*trial.driver(2).deliver(0), when="after a driver without executors")

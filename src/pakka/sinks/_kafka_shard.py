@@ -42,8 +42,9 @@ class ShardWriter(PackWriter):
 
     def prepare(self, checksum: str) -> Prepared:
         prepared = super().prepare(checksum)
-        topics = self.packer.encode.gauge.topics
-        return replace(prepared, detail={**prepared.detail, "topics": topics}) if prepared.rows else prepared
+        if not prepared.rows or self.packer.encode.recipe.topic is not None:
+            return prepared
+        return replace(prepared, detail={**prepared.detail, "topics": self.packer.encode.gauge.topics})
 
 
 class Sender(Control):

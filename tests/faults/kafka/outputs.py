@@ -9,7 +9,7 @@ from pakka.contract.sink import Sink
 from pakka.sinks import _kafka_pack, _kafka_parcel, _kafka_produce
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
-from tests.conformance.kafka_twins import Apart, Blind, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
+from tests.conformance.kafka_twins import Apart, Blind, BlindSharded, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
 from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
@@ -126,6 +126,10 @@ def _prepared_twin(site: Path, committer: type) -> dict[str, Sink]:
 
 def going_on(site: Path) -> dict[str, Sink]:
     return _prepared_twin(site, GoingOn)
+
+
+def blind_shards(site: Path) -> dict[str, Sink]:
+    return _prepared_twin(site, BlindSharded)
 
 
 def blind(site: Path) -> dict[str, Sink]:

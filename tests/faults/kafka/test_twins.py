@@ -56,6 +56,14 @@ def test_a_slot_that_is_visible_and_is_taken_for_expired_is_caught(twin_site):
     assert any("rows twice" in f for f in site.judge.final())
 
 
+def test_a_shard_that_does_not_look_whether_its_slot_is_visible_is_caught(twin_site):
+    """The driver dies when a shard is committed and nobody has been told, and the next one sends it again."""
+    site = twin_site("blind_shards", "sharded")
+    site.crash(Drill("commit.kafka.shard.ended", epoch=LAST))
+    site.start().wait()
+    assert any("rows twice" in f for f in site.judge.final())
+
+
 def test_a_record_of_somebody_else_is_found_by_the_judge_and_by_the_reader(make_kafka_site, ground):
     site = make_kafka_site(f"sqlite:///{ground}/state.db")
     site.finish()

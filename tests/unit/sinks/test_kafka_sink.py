@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_cluster import Cluster
+from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_applier, _kafka_mender, _kafka_topic
@@ -174,6 +175,24 @@ class TestRecords:
             Driver(sink, tmp_path, fence=2)
             known = set(book.read(is_settled=True).topics) - {sink.slots_topic(driver.binding)}
             assert known == {one, two}
+
+    @pytest.mark.parametrize("way", ["prepared", "sharded"])
+    def test_topics_of_slots_that_are_committed_later_stand_in_the_ledger_before_they_are(
+        self, way, make_sink, kafka_topics, tmp_path
+    ):
+        """What is left open in a topic is looked for where the ledger names it."""
+        one, two = kafka_topics.create("one"), kafka_topics.create("two")
+        sink = make_sink(topic_column="to", way=way)
+        driver = Driver(sink, tmp_path)
+        batches = [pa.record_batch({"id": [1], "to": [topic]}) for topic in (one, two)]
+        epoch = Epoch("refunds", 0, Origin("query", 0, "offsets-0"))
+        with closing(sink.open_book(driver.binding)) as book:
+            named = []
+            for record in driver.prepare(0, *batches):
+                (outcome,) = driver.committer.commit(epoch, [record])
+                assert outcome.is_final
+                named.append({one, two} & set(book.read(is_settled=True).topics))
+        assert named == [{one}, {one, two}]
 
     def test_a_missing_topic_is_made_if_that_is_wanted(self, make_sink, kafka_topics, tmp_path):
         sink = make_sink(create=True, partitions=3, topic=kafka_topics.name("new"))
