@@ -14,24 +14,10 @@ from pakka.sinks._kafka_raw import Registry
 from pakka.testing import SinkContract
 from pakka.testing.contract import CASES, Broken, NotApplicable
 from pakka.testing.contract.trial import Trial, epoch_of
-from tests.conformance.kafka import DeafKafkaHarness, Ground, KafkaHarness
+from tests.conformance.kafka import DeafKafkaHarness, KafkaHarness
 from tests.conformance.kafka_twins import CAUGHT_BY, Hasty, Keeping, harness_of
-from tests.fixtures.kafka import need_kafka, relayed_kafka
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def broker():
-    need_kafka()
-    with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
-        yield ground
-
-
-@pytest.fixture
-def ground(broker, monkeypatch):
-    monkeypatch.setattr(KafkaHarness, "ground", broker)
-    return broker
 
 
 @pytest.fixture

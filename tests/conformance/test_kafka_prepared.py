@@ -15,7 +15,7 @@ from pakka.sinks._kafka_raw import End
 from pakka.testing import SinkContract
 from pakka.testing.contract import Broken
 from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of, prepare_slot, refunds
-from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness
+from tests.conformance.kafka import Ground, PreparedKafkaHarness, ShardedKafkaHarness
 from tests.conformance.kafka_twins import Blind, ExpiringHarness, GoingOn
 from tests.fixtures.kafka import await_heard, need_kafka, relayed_kafka
 from tests.unit.coordinator.stage import SCHEMA, Stage
@@ -33,12 +33,6 @@ def broker():
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with relayed_kafka(settings=often) as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
         yield ground
-
-
-@pytest.fixture
-def ground(broker, monkeypatch):
-    monkeypatch.setattr(KafkaHarness, "ground", broker)
-    return broker
 
 
 def _limit(ground: Ground, topic: str, most: int) -> None:
@@ -201,8 +195,9 @@ def test_the_way_may_be_changed_between_two_epochs(tmp_path):
 
 
 @pytest.mark.usefixtures("ground")
-def test_an_epoch_in_part_is_not_finished_by_the_other_way(tmp_path):
-    with Trial(PreparedKafkaHarness(tmp_path)) as trial:
+@pytest.mark.parametrize("harness", [PreparedKafkaHarness, ShardedKafkaHarness])
+def test_an_epoch_in_part_is_not_finished_as_one_transaction(harness, tmp_path):
+    with Trial(harness(tmp_path)) as trial:
         driver = trial.driver(1)
         records, batches = driver.prepare(0)
         assert commit_slot(driver.committer, epoch_of(0), records[0]).is_final

@@ -8,31 +8,17 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pakka import points
-from pakka.errors import FencedError, SinkError, UnknownOutcomeError
+from pakka.errors import FencedError, UnknownOutcomeError
 from pakka.model.outcome import Kind
 from pakka.sinks._kafka_shard import Shard
 from pakka.testing import SinkContract
 from pakka.testing.contract import Broken
 from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of
-from tests.conformance.kafka import Ground, KafkaHarness, PreparedKafkaHarness, ShardedKafkaHarness
+from tests.conformance.kafka import PreparedKafkaHarness, ShardedKafkaHarness
 from tests.conformance.kafka_twins import BlindShard
-from tests.fixtures.kafka import need_kafka, relayed_kafka
 from tests.unit.coordinator.stage import SCHEMA, Stage
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def broker():
-    need_kafka()
-    with relayed_kafka() as (kafka, proxy), closing(Ground(kafka, proxy)) as ground:
-        yield ground
-
-
-@pytest.fixture
-def ground(broker, monkeypatch):
-    monkeypatch.setattr(KafkaHarness, "ground", broker)
-    return broker
 
 
 @pytest.mark.usefixtures("ground")
@@ -299,15 +285,3 @@ def test_a_shard_that_is_sent_is_not_sent_again_by_a_driver_of_another_way(tmp_p
             with pytest.raises(FencedError):
                 old.commit(0, records)
             trial.expect(*batches, when="after a shard was overtaken by a driver of another way")
-
-
-@pytest.mark.usefixtures("ground")
-def test_an_epoch_in_part_is_not_finished_as_one_transaction(tmp_path):
-    with Trial(ShardedKafkaHarness(tmp_path)) as trial:
-        driver = trial.driver(1)
-        records, _ = driver.prepare(0)
-        assert commit_slot(driver.committer, epoch_of(0), records[0]).is_final
-        trial.restart()
-        other = replace(trial.sink, way="spooled").open_committer(trial.binding, 2)
-        with closing(other), pytest.raises(SinkError, match="epoch 0 is visible in part"):
-            other.raise_fence()

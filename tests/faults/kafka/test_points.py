@@ -38,10 +38,15 @@ def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, po
 
 @one_store
 @pytest.mark.parametrize(
-    "point", [pytest.param(p, marks=pytest.mark.every_case) if p in OF_TASKS else p for p in PREPARED]
+    ("layout", "point"),
+    [
+        pytest.param(layout, p, marks=pytest.mark.every_case) if p in own else (layout, p)
+        for layout, points, own in (("prepared", PREPARED, OF_TASKS), ("sharded", SHARDED, OF_SHARDS))
+        for p in points
+    ],
 )
-def test_a_driver_killed_with_slots_open_in_kafka_delivers_them_once(make_kafka_site, state, point):
-    site = make_kafka_site(state, "prepared")
+def test_a_driver_killed_with_a_transaction_a_slot_delivers_all_once(make_kafka_site, state, layout, point):
+    site = make_kafka_site(state, layout)
     site.survive(Drill(point, epoch=MIDDLE))
 
 
@@ -50,15 +55,6 @@ def test_a_driver_killed_with_slots_open_in_kafka_delivers_them_once(make_kafka_
 def test_a_driver_killed_when_some_of_its_slots_are_done_delivers_all_once(make_kafka_site, state, point):
     site = make_kafka_site(state, "prepared")
     site.survive(Drill(point, epoch=MIDDLE, nth=2))
-
-
-@one_store
-@pytest.mark.parametrize(
-    "point", [pytest.param(p, marks=pytest.mark.every_case) if p in OF_SHARDS else p for p in SHARDED]
-)
-def test_a_driver_killed_while_its_epoch_is_sent_in_shards_delivers_it_once(make_kafka_site, state, point):
-    site = make_kafka_site(state, "sharded")
-    site.survive(Drill(point, epoch=MIDDLE))
 
 
 @one_store
