@@ -14,6 +14,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 
 from pakka.contract.lag import Lag
 from pakka.kafka_line import PASSING, Address, DriverError, error_of, is_denied
+from pakka.kafka_transactions import CannotAskError, desk
 
 ANSWER_S = 30.0
 """How long a cluster may take for one answer. A broker that restarts, or a coordinator that moves, is back within it."""
@@ -30,6 +31,16 @@ connect all the time; who leads now, or is the controller, it asks once a minute
 
 _RECORDS_S = 5.0
 """How long to wait for the records that say since when transactions are open. Without them it is not known."""
+
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""The topics that brokers keep for themselves, and that no pattern of Spark's matches."""
+
+_WORST: dict[str, Callable[[Iterable[str]], str]] = {
+    # Whichever broker becomes the coordinator keeps to its own bound.
+    "transaction.max.timeout.ms": lambda values: min(values, key=int),
+    # `false` is less than `true`.
+    "transaction.partition.verification.enable": min,
+}
 
 Answer = TypeVar("Answer")
 
@@ -93,8 +104,8 @@ class Cluster:
         return self.topics([name])[name]
 
     def names(self) -> list[str]:
-        """All topics that may be seen from here, without Kafka's own."""
-        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if not name.startswith("__"))
+        """All topics that may be seen from here, without Kafka's own. Anybody else may begin a name with `__` too."""
+        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if name not in INTERNAL)
 
     def topic_settings(self, name: str) -> dict[str, str] | None:
         """The settings of a topic that are in force, inherited ones too; None if it takes a right to read them that is not there."""
@@ -125,9 +136,34 @@ class Cluster:
                 raise
             return False
 
-    def broker_settings(self, broker: int | None = None) -> dict[str, str] | None:
-        """The settings of one broker; of the first, unless one is named. None as above."""
-        return self._settings(ResourceType.BROKER, str(self.brokers[0] if broker is None else broker))
+    def broker_settings(self) -> dict[str, str] | None:
+        """The settings of all brokers as one; where they differ, what is worst for a transaction. None as above."""
+
+        def ask(limit_s: float) -> list[dict[str, str]]:
+            # A broker answers for itself alone. All are asked at once, so that it takes no longer than one.
+            wanted = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in self.brokers]
+            asked = [self.admin.describe_configs([each], request_timeout=limit_s)[each] for each in wanted]
+            found: list[dict[str, str]] = []
+            silent: list[KafkaException] = []
+            for future in asked:
+                try:
+                    found.append(_values(self._wait(future)))
+                except KafkaException as error:
+                    # One that has just died is still in the list, and has no say until it is back.
+                    silent.append(error)
+            denied = [error for error in silent if is_denied(error)]
+            if denied or not found:
+                raise (denied or silent)[0]
+            return found
+
+        try:
+            found = self._patiently(ask)
+        except KafkaException as error:
+            if not is_denied(error):
+                raise
+            return None
+        told = {name: [each[name] for each in found if name in each] for name in _WORST}
+        return {**found[0], **{name: _WORST[name](values) for name, values in told.items() if values}}
 
     def group_operations(self, group: str) -> frozenset[str]:
         """What whoever asks may do with a consumer group, whether there is one or not; empty if the brokers do not tell."""
@@ -192,9 +228,19 @@ class Cluster:
         return found
 
     def _opened(self, stable: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], float]:
-        """Since when transactions are open, in seconds: the last stable offset is that of the first record of the oldest one."""
+        """For how many seconds transactions are open, as their coordinators say, or else by their first records."""
         if not stable:
             return {}
+        found = self._by_records(stable)
+        # A coordinator may not tell this user.
+        with suppress(CannotAskError), desk(self.address) as there:
+            found.update({place: max(0.0, time.time() - began_s) for place, began_s in there.began(stable).items()})
+        return found
+
+    def _by_records(self, stable: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], float]:
+        """The last stable offset is that of the first record of the oldest transaction. Its time is whatever its producer says: of an event that
+        is a day old it may be a day ago.
+        """
         # One record of each is enough, and a broker sends at least that.
         little = {"queued_min_messages": "1", "fetch_message_max_bytes": "1"}
         consumer, _ = self.address.consumer("kafka", group_id="pakka", isolation_level="read_uncommitted", **little)

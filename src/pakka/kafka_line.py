@@ -64,6 +64,7 @@ _OWNED = {
     "queue.buffering.max.messages": "the sink keeps a bound of its own",
     "queue.buffering.max.kbytes": "the sink keeps a bound of its own",
 }
+CREDENTIALS = "user and password go into `settings`: `sasl.username`, and `sasl.password` from `${env:NAME}`"
 _SECRET = re.compile(r"password|secret|key\.pem|jaas|token|oauthbearer\.config|certificate\.pem")
 _EVERY_CLIENT = {
     "client.id": "pakka",
@@ -108,18 +109,22 @@ class Address:
     @classmethod
     def parse(cls, whose: str, servers: str, settings: Mapping[str, Any] | None = None) -> Address:
         """`whose` begins the message if something cannot be right. What the library alone can judge is judged at `client`."""
-        for server in servers.split(","):
-            host, _, port = server.strip().removeprefix("kafka://").rpartition(":")
+        if "@" in servers:
+            # What stands before it is a secret, and is not told.
+            raise ConfigError(f"{whose}: a server is host and port, without user and password", hint=CREDENTIALS)
+        plain = [server.strip().removeprefix("kafka://") for server in servers.split(",")]
+        for server in plain:
+            host, _, port = server.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise ConfigError(
-                    f"{whose}: {server.strip()!r} is not a server: host and port are needed",
+                    f"{whose}: {server!r} is not a server: host and port are needed",
                     hint="`servers: broker1:9092,broker2:9092`",
                 )
         text = {name: _as_text(value) for name, value in (settings or {}).items()}
         for name in text:
             if name in _OWNED:
                 raise ConfigError(f"{whose}: `settings` may not have `{name}`: {_OWNED[name]}", hint="leave it out")
-        return cls(",".join(server.strip() for server in servers.split(",")), text)
+        return cls(",".join(plain), text)
 
     def __str__(self) -> str:
         return f"kafka://{self.servers}"

@@ -13,9 +13,9 @@ from pakka.audit.scratch import ground_of
 from pakka.config import load
 from pakka.contract.audit import AUDIT_ID, Severity
 from pakka.errors import SinkError, UnavailableError
+from pakka.kafka_transactions import CannotAskError, passed_on
 from pakka.model.id import Binding
 from pakka.sinks import _kafka_scratch
-from pakka.sinks._kafka_transactions import CannotAskError, passed_on
 from pakka.sinks.kafka import KafkaSink
 from tests.audit.command import told
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver

@@ -177,6 +177,15 @@ def test_a_wrong_target_is_wrong_use(pakka, audited, refunds, current_directory,
     assert sorted(p.name for p in current_directory.iterdir()) == ["file", "refunds.yaml"]
 
 
+@pytest.mark.parametrize("rest", ["@h:9092/refunds", "/2@h:9092/refunds", "#2@h:9092", "@h"])
+def test_a_password_in_the_url_of_a_cluster_is_refused_and_not_told(pakka, rest):
+    result = pakka("audit", f"kafka://ana:hunter22{rest}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: kafka: the URL of a cluster takes no user and no password\n")
+    assert "go into `settings`" in result.stderr
+    assert "hunter22" not in result.output
+
+
 @pytest.mark.parametrize(
     ("target", "kind"),
     [

@@ -13,7 +13,7 @@ from pakka.errors import UnavailableError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
-from pakka.sinks._kafka_transactions import CannotAskError, Desk, desk
+from pakka.kafka_transactions import CannotAskError, Desk, desk
 
 MANY = 10
 """So many transactional ids of one form are more than a program has that comes back under its own."""

@@ -22,6 +22,7 @@ _INHERITED = {
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
     "cleanup.policy": "log.cleanup.policy",
+    "retention.bytes": "log.retention.bytes",
     "message.timestamp.type": "log.message.timestamp.type",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
@@ -59,7 +60,7 @@ class Facts:
     """All that the probes judge."""
 
     settings: Mapping[str, str] | None
-    """Of a broker; None: this user may not read them."""
+    """Of the brokers; None: this user may not read them."""
     targets: tuple[TopicFacts, ...]
     """The topic of the sink; if rows name them, those that its ledger has from earlier epochs."""
     ledgers: tuple[TopicFacts, ...]

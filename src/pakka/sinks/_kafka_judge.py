@@ -41,9 +41,7 @@ def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
             "it is on one broker, and brokers do not wait for their disks: with that machine goes what was committed; "
             f"{_FORGETS}"
         )
-        fix = (
-            f"kafka-reassign-partitions.sh --bootstrap-server {sink.servers} --execute, with 3 replicas of {topic.name}"
-        )
+        fix = f"kafka-reassign-partitions.sh --bootstrap-server {sink.address.servers} --execute, with 3 replicas of {topic.name}"
         return Finding(name, BREAKS, value, why, fix)
     return Finding(name, FINE, value, "what one broker loses, another one has")
 
@@ -79,12 +77,17 @@ def _unclean(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
 
 def _retention(name: str, sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
     policy, kept_ms = settings.get("cleanup.policy", "delete"), int(settings.get("retention.ms", -1))
+    kept_bytes = int(settings.get("retention.bytes", -1))
     if "compact" in policy:
         why = "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused"
         return Finding(name, WARNS, policy, why, alter(sink, target, "cleanup.policy=delete"))
     if policy == "delete" and 0 <= kept_ms < KEPT_MS:
         why = "a reader that is down longer than this never sees what was committed meanwhile"
         return Finding(name, WARNS, age(kept_ms / 1000), why, alter(sink, target, f"retention.ms={7 * KEPT_MS}"))
+    if policy == "delete" and kept_bytes >= 0:
+        why = "what is beyond goes however new it is: a reader that is behind by more never sees what was committed meanwhile"
+        value = f"{kept_bytes} bytes a partition"
+        return Finding(name, WARNS, value, why, alter(sink, target, "retention.bytes=-1"))
     value = "for ever" if kept_ms < 0 else age(kept_ms / 1000)
     return Finding(name, FINE, value, "readers have time to read what was committed")
 
@@ -132,7 +135,8 @@ def _raise_bound(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str
 
 
 def _long(bound_ms: int | None) -> str:
-    return "any" if bound_ms is None else age(bound_ms / 1000)
+    # Kafka has the largest number there is for no bound.
+    return "any" if bound_ms is None or bound_ms == (1 << 63) - 1 else age(bound_ms / 1000)
 
 
 DURABILITY: dict[str, Judge] = {
@@ -181,7 +185,7 @@ def not_known(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
 
 def configs(sink: KafkaSink) -> str:
     """How the command begins that changes a setting."""
-    return f"kafka-configs.sh --bootstrap-server {sink.servers} --alter"
+    return f"kafka-configs.sh --bootstrap-server {sink.address.servers} --alter"
 
 
 def alter(sink: KafkaSink, topic: TopicFacts, setting: str) -> str:

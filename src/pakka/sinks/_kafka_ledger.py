@@ -112,7 +112,7 @@ class LedgerTopic:
         """Ask over a connection that is there already."""
         self._cluster = cluster
 
-    def make(self) -> None:
+    def make(self) -> Topic:
         """Make the topic if it is missing: copied to as many brokers as are wanted, or there are."""
         cluster = self.cluster
         with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
@@ -123,6 +123,7 @@ class LedgerTopic:
             # Also if it was just made: perhaps by somebody else, in the very same moment.
             self._check(found)
         self._is_there = True
+        return found
 
     def shape(self, brokers: int) -> tuple[int, int, dict[str, str]]:
         """What the topic is made with where there are so many brokers: partitions, replicas and settings."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pakka.errors import SchemaError
+from pakka.kafka_cluster import INTERNAL
 from pakka.model.id import Binding
 from pakka.sinks._numpy import Ints, is_valid_of, numbers_of, starts_of
 
@@ -165,6 +166,13 @@ class Gauge:
 
     def _topic_of(self, records: pa.RecordBatch, row: int) -> str:
         return f"topic `{self.topic or records.column('topic')[row].as_py()}`"
+
+
+def is_own(topic: str, ledger: str) -> bool:
+    """Whether a topic is one of Kafka's own, or one in which sinks with this prefix remember what is committed: a row there would be
+    believed, or could never be written.
+    """
+    return topic in INTERNAL or topic.startswith((f"{ledger}.ledger.", f"{ledger}.slots."))
 
 
 def _bound(ms: int | None) -> int:

@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pakka.contract.doubt import Doubt
@@ -40,6 +39,7 @@ from pakka.notice import notice
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
+from pakka.sinks._kafka_part import Known, UntoldError, entry_of, part_of
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 
 ATTEMPTS = 16
-
-
-@dataclass
-class Known:
-    """An epoch in part, as this driver knows it."""
-
-    epoch: int
-    shares: dict[int, Share] = field(default_factory=dict)
 
 
 class PreparedCommitter:
@@ -74,6 +66,7 @@ class PreparedCommitter:
         self.sweeper = Sweeper(sink, self.registry, self.control.book, self.slots)
         self.staging = staging_of(binding, fence)
         self._known: Known | None = None
+        self._slots_id = ""
         self._told: set[str] = set()
         """Topics that the ledger names."""
         self._lock = threading.RLock()
@@ -99,7 +92,8 @@ class PreparedCommitter:
         self.control.raise_fence(self.fence)
         page = self.control.page()
         self._check_fence(page)
-        self.slots.make(self.control.book.cluster)
+        self._slots_id = self.slots.make(self.control.book.cluster)
+        self._check_life(page)
         # An epoch that was left in part has slots that are committed, and readers may wait for them.
         self.sweeper.sweep(self._topics)
         with spool_errors(self.staging):
@@ -129,7 +123,10 @@ class PreparedCommitter:
                 return [ALREADY_COMMITTED] * len(prepared)
             self.control.know(topic for record in prepared for topic in record.detail.get("topics", ()))
             # 2. From the first visible row on, the ledger must be able to say whose epoch this is.
-            known = self._enter_part(epoch, page)
+            try:
+                known = self._enter_part(epoch, page)
+            except UntoldError as error:
+                return [self._untold(epoch, error)] * len(prepared)
             if known is None:
                 return [self._overtaken(epoch)] * len(prepared)
         # 3. Each slot on its own.
@@ -143,12 +140,16 @@ class PreparedCommitter:
             page = self._page(epoch)
             if _is_settled(page, epoch):
                 return ALREADY_COMMITTED
-            known = self._enter_part(epoch, page) if page.epoch == epoch.number else Known(epoch.number)
+            known: Known | None = Known(epoch.number)
+            if page.epoch == epoch.number:
+                # A person may accept an epoch of which nobody can tell any more what is visible.
+                with suppress(UntoldError):
+                    known = self._enter_part(epoch, page)
             if known is None:
                 return self._overtaken(epoch)
             # Who finds the epoch whole does not look after it any more.
             self.sweeper.sweep(self._topics)
-            entry = _entry_of(epoch, known.shares.values(), is_whole=True)
+            entry = entry_of(epoch, known.shares.values())
             whole = Page(self.fence, epoch.number, entry)
             return COMMITTED if self.control.enter(whole, epoch.origin.position) else self._overtaken(epoch)
 
@@ -188,7 +189,8 @@ class PreparedCommitter:
             return self._commit(epoch, record, known)
         except UnknownOutcomeError as error:
             # What is known of this epoch is read again before anything else of it is ended.
-            self._known = None
+            with self._lock:
+                known.is_sure = False
             return Outcome.unknown(error.message, error.hint)
         except (UnavailableError, RefusedError) as error:
             return Outcome.retry(error.message, error.hint)
@@ -229,7 +231,10 @@ class PreparedCommitter:
         handle = handle_of(record)
         self.sweeper.take(handle.id if handle else self.sink.shard_id(self.binding, record.slot), self._topics)
         # 2. Only now the slots topic can be believed.
-        held = self._found().of_epoch(epoch.number).get(record.slot.number)
+        try:
+            held = self._shares(page).get(record.slot.number)
+        except UntoldError as error:
+            return self._untold(epoch, error)
         if held is not None:
             known.shares[record.slot.number] = held
             self._empty(record)
@@ -257,7 +262,8 @@ class PreparedCommitter:
         # Slots are committed some at a time, and what is open in a topic is looked for only where the ledger names it.
         is_told = bool(self.sink.topic) or self.control.topics <= self._told
         if page.epoch < epoch.number or not is_told:
-            entry = _entry_of(epoch, (), is_whole=False)
+            begun_with = json.loads(page.entry).get("slots_topic") if page.epoch == epoch.number else self._slots_id
+            entry = part_of(epoch, begun_with or self._slots_id)
             if not self.control.enter(Page(self.fence, epoch.number, entry)):
                 return None
             self._told = self.control.topics
@@ -265,8 +271,42 @@ class PreparedCommitter:
             # No slot is ever ended before this is entered.
             self._known = Known(epoch.number)
         elif self._known is None or self._known.epoch != epoch.number:
-            self._known = Known(epoch.number, self._found().of_epoch(epoch.number))
+            self._known = Known(epoch.number, is_sure=False)
+        if not self._known.is_sure:
+            self._known.shares.update(self._shares(page))
+            self._known.is_sure = True
         return self._known
+
+    def _shares(self, page: Page) -> dict[int, Share]:
+        """What is visible of the epoch that the ledger has in part."""
+        found, begun_with = self._found(), json.loads(page.entry).get("slots_topic") if page.entry else None
+        if begun_with and found.topic != begun_with:
+            raise UntoldError(
+                f"slots topic `{self.slots.name}` {'was made anew' if found.topic else 'is gone'} since epoch {page.epoch} was begun, and "
+                "nobody else can tell which of its slots are visible"
+            )
+        return found.of_epoch(page.epoch)
+
+    def _untold(self, epoch: Epoch, error: UntoldError) -> Outcome:
+        """To send them again could double rows, and to call them visible could lose some."""
+        accept = f"`pakka reset {self.binding.pipeline} --sink {self.binding.sink}`"
+        notice(
+            self.binding,
+            "untold",
+            f"{error}; compare the rows of epoch {epoch.number} in {self.sink.target()} by hand, and accept what is there with {accept}",
+        )
+        return Outcome.refused(str(error))
+
+    def _check_life(self, page: Page) -> None:
+        """No slot is visible before its epoch is in the ledger. Those of another life would be taken for the new ones of the same number."""
+        if page.epoch >= 0 or not self._found().committed:
+            return
+        raise SinkError(
+            f"{self.binding}: its ledger is empty, and slots topic `{self.slots.name}` has slots that are visible: they are of an earlier life of "
+            "this pipeline; no rows were changed",
+            hint=f"restore the ledger topic `{self.control.book.name}`; or, if the pipeline begins anew, remove the other one too: "
+            f"kafka-topics.sh --bootstrap-server {self.sink.servers} --delete --topic {self.slots.name}",
+        )
 
     def _page(self, epoch: Epoch) -> Page:
         page = self.control.page()
@@ -378,17 +418,3 @@ def entered_of(record: Prepared) -> Entered:
 
 def _is_settled(page: Page, epoch: Epoch) -> bool:
     return page.epoch > epoch.number or (page.epoch == epoch.number and page.is_whole)
-
-
-def _entry_of(epoch: Epoch, shares: Iterable[Share], *, is_whole: bool) -> str:
-    """What the ledger keeps: of a whole epoch the same as the `spooled` way does, so that the way may be changed between two epochs.
-
-    An epoch in part has another version, which the other way does not take for a whole one.
-    """
-    held = list(shares)
-    if not is_whole:
-        return json.dumps({"v": 2, "epoch": epoch.to_json(), "is_whole": False}, separators=(",", ":"))
-    rows, checksum = sum(s.rows for s in held), add_checksums(s.checksum for s in held)
-    slots = [[s.slot, s.fence, s.attempt] for s in held]
-    entry = {"v": 1, "epoch": epoch.to_json(), "rows": rows, "checksum": checksum, "slots": slots}
-    return json.dumps(entry, separators=(",", ":"))

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe
+from pakka.kafka_transactions import CannotAskError, Desk, Holder, Listed, desk
 from pakka.model.id import Binding
 from pakka.sinks import _kafka_rights
 from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
 from pakka.sinks._kafka_judge import DURABILITY, TARGET, alter, configs, grant, not_known, worst
 from pakka.sinks._kafka_judge import Judge as TopicJudge
-from pakka.sinks._kafka_transactions import CannotAskError, Desk, Holder, desk
 from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 
 if TYPE_CHECKING:
@@ -220,27 +220,34 @@ def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:
     why = f"nobody sees {oldest.held} records above it, whoever wrote them, until that transaction is ended"
     try:
         with desk(sink.address) as there:
-            holder, ident = _holder(there, oldest.topic, oldest.partition)
+            holder, of = _holder(there, (oldest.topic, oldest.partition))
     except CannotAskError:
         return Finding(name, WARNS, value, why, f"{tool} describe-producers {where}")
-    is_hanging = facts.most_ms is not None and (oldest.open_s or 0) > facts.most_ms / 1000
-    if is_hanging:
-        why += "; it is older than any transaction may be, so no coordinator will end it"
-    fix = f"{tool} abort {where} --start-offset {holder.offset}" if is_hanging else f"{tool} describe-producers {where}"
-    if is_hanging and ident.startswith(f"{sink.ledger}."):
+    value = f"{value}, of producer {holder.producer_id}"
+    if of is None:
+        # It may be an id that this user may not see: to abort what its program is about to commit would lose rows.
+        why += "; no coordinator tells this user of it, so it may be at work, or hang for ever"
+        return Finding(
+            name, WARNS, value, why, f"{tool} find-hanging {where}, as a user who may see every transactional id"
+        )
+    value = f"{value}, transactional id {of.id}"
+    if not of.is_over:
+        return Finding(name, WARNS, value, why, f"{tool} describe --transactional-id {of.id}")
+    why += "; its coordinator has ended it and will not do so again"
+    fix = f"{tool} abort {where} --start-offset {holder.offset}"
+    if of.id.startswith(f"{sink.ledger}."):
         fix = "run its pipeline, which ends it as it was decided; to abort it by hand may lose rows that are committed"
-    whose = f"transactional id {ident}" if ident else "which no coordinator knows"
-    return Finding(name, WARNS, f"{value}, of producer {holder.producer_id}, {whose}", why, fix)
+    return Finding(name, WARNS, value, why, fix)
 
 
-def _holder(there: Desk, topic: str, partition: int) -> tuple[Holder, str]:
-    """The oldest open transaction of a partition, and its transactional id if there is one."""
-    holders = there.holders(topic, partition)
-    if not holders:
+def _holder(there: Desk, place: tuple[str, int]) -> tuple[Holder, Listed | None]:
+    """The oldest open transaction of a partition, and what its coordinator says of it; None if there is none that says something."""
+    holder = there.holders([place]).get(place)
+    told = [each for each in there.listed() if holder is not None and each.producer_id == holder.producer_id]
+    # Open before and after: whatever the coordinator says was said of this very transaction.
+    if holder is None or there.holders([place]).get(place) != holder:
         raise CannotAskError("it has been ended meanwhile")
-    oldest = holders[0]
-    ids = [t.id for t in there.listed() if t.producer_id == oldest.producer_id]
-    return oldest, ids[0] if ids else ""
+    return holder, told[0] if told else None
 
 
 def _of_each(name: str, judge: TopicJudge, sink: KafkaSink, facts: Facts) -> Finding:

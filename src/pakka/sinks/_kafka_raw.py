@@ -23,8 +23,8 @@ from kafka.record import MemoryRecords  # type: ignore[import-untyped]
 from kafka.structs import TopicPartition  # type: ignore[import-untyped]
 
 from pakka.errors import PakkaError, UnknownOutcomeError
+from pakka.kafka_transactions import Desk, Listed
 from pakka.sinks._kafka_batch import Handle, Place
-from pakka.sinks._kafka_transactions import Desk, Listed
 from pakka.sinks._kafka_wire import Wire
 
 PROTOCOL = 1

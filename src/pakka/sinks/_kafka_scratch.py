@@ -20,9 +20,9 @@ from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_cluster import ANSWER_S, Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import PASSING, DriverError, error_of
+from pakka.kafka_transactions import CannotAskError, desk
 from pakka.model.id import Binding
 from pakka.sinks._kafka_topic import USUAL_BYTES
-from pakka.sinks._kafka_transactions import CannotAskError, desk
 from pakka.sinks._scratch import SCRATCH
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from pakka.points import reach
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_pack import PackWriter
-from pakka.sinks._kafka_prepared import Known, PreparedCommitter, entered_of, handle_of
+from pakka.sinks._kafka_part import Known
+from pakka.sinks._kafka_prepared import PreparedCommitter, entered_of, handle_of
 from pakka.sinks._spool import SpoolReader, staging_of
 from pakka.sinks._two_phase import Share
 

@@ -15,11 +15,11 @@ from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
+from pakka.kafka_transactions import Listed
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, SETTINGS, LedgerTopic
 from pakka.sinks._kafka_raw import Marker, Registry
-from pakka.sinks._kafka_transactions import Listed
 from pakka.sinks._two_phase import Share
 
 SLOT_SETTINGS = {
@@ -79,6 +79,8 @@ class Found:
 
     committed: Mapping[int, Entered] = field(default_factory=dict)
     is_open: Mapping[int, Slot] = field(default_factory=dict)
+    topic: str = ""
+    """The topic's own id, which another one under its name does not have; empty if there is none."""
 
     def of_epoch(self, epoch: int) -> dict[int, Share]:
         return {number: e.share for number, e in self.committed.items() if e.slot.epoch == epoch}
@@ -94,10 +96,11 @@ class SlotsTopic:
         self.prefix = prefix
         """What the transactional ids of all slots begin with."""
 
-    def make(self, cluster: Cluster) -> None:
+    def make(self, cluster: Cluster) -> str:
+        """Its id, once it is there."""
         topic = self.topic()
         topic.use(cluster)
-        topic.make()
+        return topic.make().id
 
     def topic(self) -> LedgerTopic:
         """The topic alone, which is made like the ledger's."""
@@ -107,7 +110,8 @@ class SlotsTopic:
         """All of it. Transactions that are being ended are waited for first, so that none is called open which is decided."""
         registry.listed(self.prefix)
         with told(self.binding, self.address, cluster.grievance, about=f"slots topic `{self.name}`"):
-            if cluster.topic(self.name) is None:
+            topic = cluster.topic(self.name)
+            if topic is None:
                 return Found()
             start = cluster.start_offsets(self.name, [PARTITION])[PARTITION]
             end = cluster.end_offsets(self.name, [PARTITION], is_committed=False)[PARTITION]
@@ -126,7 +130,7 @@ class SlotsTopic:
                 last = waiting.pop(known.producer_id)
                 if self._is_commit(known):
                     committed[last.slot.number] = last
-        return Found(committed, {producer: e.slot for producer, e in waiting.items()})
+        return Found(committed, {producer: e.slot for producer, e in waiting.items()}, topic.id)
 
     def held(self, cluster: Cluster, topics: Collection[str]) -> dict[Place, int]:
         """Where in these topics readers wait for anybody."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Severity
-from pakka.errors import SinkError
+from pakka.errors import SchemaError, SinkError
 from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.notice import notice
 from pakka.sinks._kafka_facts import TopicFacts
 from pakka.sinks._kafka_judge import DURABILITY, judge_topic
-from pakka.sinks._kafka_limit import Limits, time_ms
+from pakka.sinks._kafka_limit import Limits, is_own, time_ms
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -51,6 +51,11 @@ _lookouts: dict[tuple[int, str, str], _Lookout] = {}
 
 def limits_of(sink: KafkaSink, whose: object, name: str) -> Limits | None:
     """What topic `name` takes; None if it is not there, and the sink does not make topics."""
+    if is_own(name, sink.ledger):
+        raise SchemaError(
+            f"{whose}: a row is for topic `{name}`, which is one of Kafka's or of pakka's own; nothing was written",
+            hint=f"see what column `{sink.topic_column}` holds; such rows are kept out by a rule",
+        )
     lookout = _lookout(sink.address, whose)
     with lookout.lock, told(whose, sink.address, lookout.cluster.grievance, about=f"topic `{name}`"):
         key = sink.target(), name

@@ -17,7 +17,7 @@ from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_cluster import ANSWER_S
 from pakka.kafka_error import told_error
 from pakka.kafka_line import Address
-from pakka.sinks._kafka_transactions import CannotAskError, open_admin
+from pakka.kafka_transactions import CannotAskError, open_admin
 
 PATIENCE_S = ANSWER_S
 """How long a coordinator may load, move, or be at the end of another transaction."""

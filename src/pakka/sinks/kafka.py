@@ -22,13 +22,15 @@ from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import MAKE_TOPIC, told
-from pakka.kafka_line import Address
+from pakka.kafka_line import CREDENTIALS, Address
+from pakka.kafka_transactions import CannotAskError, passed_on
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_ledger import LedgerTopic
+from pakka.sinks._kafka_limit import is_own
 from pakka.sinks._kafka_mender import Mender
 from pakka.sinks._kafka_pack import Packer, PackWriter
 from pakka.sinks._kafka_post import Post
@@ -39,7 +41,6 @@ from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_shard import ShardedCommitter, ShardWriter
 from pakka.sinks._kafka_slots import SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
-from pakka.sinks._kafka_transactions import CannotAskError, passed_on
 from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks.spooled import SpooledSink
 
@@ -99,9 +100,7 @@ class KafkaSink(SpooledSink):
                 "kafka: one of `topic` and `topic_column` is needed, and not both",
                 hint="`topic: refunds` for all rows, or `topic_column: topic` if a column of the rows names it",
             )
-        if self.topic in ("__consumer_offsets", "__transaction_state") or self.topic.startswith(
-            (f"{self.ledger}.ledger.", f"{self.ledger}.slots.")
-        ):
+        if is_own(self.topic, self.ledger):
             raise ConfigError(
                 f"kafka: `{self.topic}` is a topic of Kafka's or of pakka's own", hint="choose another one"
             )
@@ -221,6 +220,10 @@ class KafkaSink(SpooledSink):
     @classmethod
     def from_url(cls, url: str) -> KafkaSink:
         """`kafka://host:port/topic`, several servers with commas between; without a topic for an audit, which has no use for it."""
+        if "@" in url:
+            # Said before the URL is taken apart: whatever would be told of its parts may be the password.
+            hint = f"{CREDENTIALS} of a sink in a pipeline file: `pakka audit refunds.yaml#refunds`"
+            raise ConfigError("kafka: the URL of a cluster takes no user and no password", hint=hint)
         parts = urlsplit(url)
         topic = parts.path.strip("/")
         return cls(parts.netloc, topic=topic or "pakka-audit", create=not topic)

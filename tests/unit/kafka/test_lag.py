@@ -15,6 +15,7 @@ from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_line import Address
+from pakka.kafka_transactions import CannotAskError
 from pakka.observe import catalogue as c
 from pakka.observe.figures import SOURCE, Figures, sink_part
 from pakka.observe.sampler import Sampler
@@ -44,13 +45,13 @@ def topic(kafka_topics) -> str:
     return name
 
 
-def opened(servers: str, topic: str, records: int) -> Producer:
-    """A transaction with so many records in the first partition, which is left open."""
+def opened(servers: str, topic: str, records: int, age_s: float = 0) -> Producer:
+    """A transaction with so many records in the first partition, of events so long ago, which is left open."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(ANSWERS_S)
     producer.begin_transaction()
     for number in range(records):
-        producer.produce(topic, value=str(number), partition=0)
+        producer.produce(topic, value=str(number), partition=0, timestamp=int((time.time() - age_s) * 1000))
     assert producer.flush(ANSWERS_S) == 0
     return producer
 
@@ -94,6 +95,19 @@ class TestOnABroker:
         assert found.open_s >= before
         older.abort_transaction(ANSWERS_S)
         newer.abort_transaction(ANSWERS_S)
+
+    def test_a_transaction_of_old_events_is_open_since_it_was_begun(self, kafka_topics, topic, monkeypatch):
+        before = time.time()
+        producer = opened(kafka_topics.bootstrap, topic, records=1, age_s=7200)
+        cluster = Cluster(Address.parse("kafka", kafka_topics.bootstrap))
+        assert 0 <= cluster.lags([topic])[0].open_s <= time.time() - before + 0.001
+
+        def silent(address: Address) -> None:
+            raise CannotAskError("nobody tells")
+
+        monkeypatch.setattr(kafka_cluster, "desk", silent)
+        assert cluster.lags([topic])[0].open_s >= 7200, "it is not told, and so the record's time has to do"
+        producer.abort_transaction(ANSWERS_S)
 
     def test_a_topic_that_is_not_there_has_no_lag(self, kafka_topics):
         cluster = Cluster(Address.parse("kafka", kafka_topics.bootstrap))

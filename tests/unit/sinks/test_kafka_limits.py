@@ -40,6 +40,23 @@ def aged(seconds):
     return pa.record_batch({"id": [1], "at": pa.array([at], pa.timestamp("us", "UTC"))})
 
 
+class TestTopicsOfItsOwn:
+    """Kafka writes there by itself, or the sink does: a record of a row would be believed, or never be written after the decision."""
+
+    @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+    def test_a_row_for_a_topic_of_kafkas_own_is_refused(self, name, make_sink, tmp_path):
+        driver = Driver(make_sink(topic_column="to"), tmp_path)
+        with pytest.raises(SchemaError, match=f"a row is for topic `{name}`, which is one of Kafka's"):
+            driver.prepare(0, pa.record_batch({"id": [1], "to": [name]}))
+
+    @pytest.mark.parametrize("kind", ["ledger", "slots"])
+    def test_a_row_for_the_memory_of_a_pipeline_is_refused(self, kind, make_sink, tmp_path):
+        sink = make_sink(topic_column="to", way="sharded")
+        driver = Driver(sink, tmp_path)
+        with pytest.raises(SchemaError, match=r"or of pakka's own; nothing was written"):
+            driver.prepare(0, pa.record_batch({"id": [1], "to": [f"{sink.ledger}.{kind}.refunds.out"]}))
+
+
 class TestSizes:
     @pytest.mark.parametrize(
         ("limit", "ours", "theirs"),
@@ -165,7 +182,8 @@ class TestNoAnswer:
             def silent(*_):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
 
-            monkeypatch.setattr("pakka.kafka_cluster.Cluster._settings", silent)
+            for question in ("_settings", "broker_settings"):
+                monkeypatch.setattr(f"pakka.kafka_cluster.Cluster.{question}", silent)
 
         return silence
 

@@ -5,7 +5,7 @@ kafka-python, for whoever looks: nothing here is on the way of a row.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,8 @@ from kafka.structs import TopicPartition  # type: ignore[import-untyped]
 
 from pakka.kafka_line import Address
 
+ONGOING = "Ongoing"
+"""The state of a transaction that nobody has ended yet."""
 _ANSWER_MS = 10_000
 _PASSED_ON = {
     "security.protocol": "security_protocol",
@@ -49,7 +51,7 @@ class Listed:
 
     @property
     def is_open(self) -> bool:
-        return self.state == "Ongoing"
+        return self.state == ONGOING
 
     @property
     def is_being_ended(self) -> bool:
@@ -65,6 +67,11 @@ class Listed:
     def is_forgotten(self) -> bool:
         """Its id was taken from whoever had it, and nothing was begun since: how the last transaction ended is not told any more."""
         return self.state == "Empty"
+
+    @property
+    def is_over(self) -> bool:
+        """Its coordinator has nothing to end."""
+        return self.is_commit is not None or self.is_forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +122,27 @@ class Desk:
             found = self._admin.list_group_offsets([group]).get(group, {})
         return {(place.topic, place.partition): int(told.offset) for place, told in found.items() if told.offset >= 0}
 
-    def holders(self, topic: str, partition: int) -> Sequence[Holder]:
-        """Whose transactions are open in a partition, the oldest first."""
-        place = TopicPartition(topic, partition)
+    def holders(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Holder]:
+        """Of partitions in which transactions are open, whose is the oldest."""
         with _asked():
-            producers = self._admin.describe_producers([place])[place].active_producers
-        found = [Holder(p.producer_id, p.current_transaction_start_offset) for p in producers]
-        return sorted((h for h in found if h.offset >= 0), key=lambda h: h.offset)
+            told = self._admin.describe_producers([TopicPartition(*place) for place in places])
+        oldest: dict[tuple[str, int], Holder] = {}
+        for place, state in told.items():
+            found = [Holder(p.producer_id, p.current_transaction_start_offset) for p in state.active_producers]
+            if is_open := [holder for holder in found if holder.offset >= 0]:
+                oldest[place.topic, place.partition] = min(is_open, key=lambda holder: holder.offset)
+        return oldest
+
+    def began(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], float]:
+        """Since when the oldest transaction of each partition is open, in seconds since 1970, by the clock of its coordinator; without those
+        of which this user is not told, and those that no coordinator has open.
+        """
+        oldest = self.holders(places)
+        ids = {t.producer_id: t.id for t in self.listed([ONGOING], {h.producer_id for h in oldest.values()})}
+        with _asked():
+            told = self._admin.describe_transactions(list(ids.values())) if ids else {}
+        starts = {t.producer_id: t.transaction_start_time_ms / 1000 for t in told.values() if t.state == ONGOING}
+        return {place: starts[h.producer_id] for place, h in oldest.items() if h.producer_id in starts}
 
 
 @contextmanager
