@@ -56,6 +56,11 @@ def test_a_group_that_reads_further_than_what_is_committed_is_caught(kafka_topic
     assert "a broker does not know it" in found.why
 
 
+def test_servers_may_be_named_as_a_url(kafka_topics):
+    report = lint([], f"kafka://{kafka_topics.bootstrap}", None)
+    assert report.target == f"kafka://{kafka_topics.bootstrap}"
+
+
 def test_a_group_that_is_not_there_is_told(kafka_topics):
     found = lint(["nobody"], kafka_topics.bootstrap, None).findings[0]
     assert (found.severity, found.value) == (Severity.WARNS, "no group")

@@ -73,6 +73,39 @@ def test_what_is_set_against_exactly_once_is_named(told, name, value, severity):
     assert told({**RIGHT, name: value}) == {name: (value, severity)}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("isolation.level", "READ_COMMITTED"),
+        ("enable.auto.commit", "False"),
+        ("auto.offset.reset", "Earliest"),
+        ("enable.idempotence", "True"),
+        ("acks", "ALL"),
+    ],
+)
+def test_upper_and_lower_case_make_no_difference(told, name, value):
+    assert told({**RIGHT, name: value}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "severity"),
+    [
+        ("isolation.level", "read_uncommitted", "breaks"),
+        ("enable.auto.commit", "true", "breaks"),
+        ("auto.offset.reset", "latest", "warns"),
+        ("enable.idempotence", "false", "breaks"),
+        ("acks", "1", "breaks"),
+        ("max.in.flight.requests.per.connection", "6", "breaks"),
+        ("transactional.id", "writer-${random.uuid}", "breaks"),
+    ],
+)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_of_several_clients_in_a_file_the_worst_is_told_with_its_place(told, name, value, severity, place):
+    other = {f"other.{name}": value}
+    told_of = told({**other, **RIGHT} if place == "before" else {**RIGHT, **other})
+    assert told_of == {name: (f"{value} of other.{name}", severity)}
+
+
 @pytest.mark.parametrize("id", ["orders-outbox-1", "paid", "hosting-refunds", "rapid-7"])
 def test_an_id_that_a_program_has_for_ever_is_fine(told, id):
     assert told({**RIGHT, "transactional.id": id}) == {}
@@ -115,6 +148,50 @@ def test_every_form_of_file_is_read(told, name, text):
     assert {k: v for k, v in told(text, name).items() if k in BAD} == BAD
 
 
+def test_a_producer_is_known_by_the_prefix_that_spring_has_for_its_ids(told):
+    assert told("spring:\n  kafka:\n    producer:\n      transaction-id-prefix: refunds-\n", "a.yaml") == {}
+    wrong = told({"spring.kafka.producer.transaction-id-prefix": "tx-${random.uuid}-"})
+    assert wrong == {"transactional.id": ("tx-${random.uuid}-", "breaks")}
+
+
+KAFKAJS = {
+    "brokers": ["broker1:9092"],
+    "consumer": {"groupId": "refunds"},
+    "subscribe": {"fromBeginning": True},
+    "run": {"autoCommit": False},
+    "producer": {"transactionalId": "refunds-writer-0", "idempotent": True, "maxInFlightRequests": 1},
+}
+
+
+def test_kafkajs_reads_what_is_committed_unless_it_is_told_otherwise(told):
+    assert told(json.dumps(KAFKAJS), "a.json") == {}
+    consumer = {"groupId": "refunds", "readUncommitted": False}
+    assert told(json.dumps({**KAFKAJS, "consumer": consumer}), "a.json") == {}
+
+
+def test_what_kafkajs_has_set_wrong_is_mended_in_its_own_words(pakka, write):
+    wrong = {
+        "consumer": {"groupId": "refunds", "readUncommitted": True},
+        "run": {"autoCommit": True},
+        "producer": {"idempotent": False, "maxInFlightRequests": 10},
+    }
+    report = json.loads(pakka("audit", "--consumers", write(json.dumps(wrong), "a.json"), "--json").stdout)
+    fixes = {f["name"]: f["fix"] for f in report["settings"] if f["severity"] != "fine"}
+    assert fixes == {
+        "isolation.level in a.json": "readUncommitted: false",
+        "enable.auto.commit in a.json": "autoCommit: false, and commit offsets with the result",
+        "auto.offset.reset in a.json": "fromBeginning: true",
+        "enable.idempotence in a.json": "idempotent: true",
+        "max.in.flight.requests.per.connection in a.json": "maxInFlightRequests: 5",
+    }
+
+
+def test_what_a_database_commits_by_itself_is_not_taken_for_kafkajs(told):
+    java = {"group.id": "refunds", "enable.auto.commit": False, "auto.offset.reset": "none"}
+    text = json.dumps({"kafka": {**java, "bootstrap.servers": "b:9092"}, "jdbc": {"autoCommit": True}})
+    assert told(text, "a.json") == {"isolation.level": ("not set, which is read_uncommitted", "breaks")}
+
+
 def test_people_get_a_table_and_the_exit_code_1(pakka, write):
     result = pakka(
         "audit", "--consumers", write("group.id=g\nisolation.level=read_uncommitted\nenable.auto.commit=false\n")
@@ -154,6 +231,7 @@ WRONG = {
     ("--consumers", "empty.properties", "--require", "exactly-once"): "`--require` is for sinks",
     ("--consumers", "x", "--command-config", "y"): "`--command-config` says how to get into a cluster",
     ("--consumers", "g", "--servers", "nowhere"): "--servers: 'nowhere' is not a server: host and port are needed",
+    ("--consumers", "g", "--servers", "ana:hunter22@h:1"): "--servers: a server is host and port, without user",
     ("memory:", "--servers", "h:1"): "`--servers` and `--command-config` are for `--consumers`",
     (): "one TARGET is needed, and 0 were given",
     ("memory:", "memory:"): "one TARGET is needed, and 2 were given",

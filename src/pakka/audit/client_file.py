@@ -1,7 +1,7 @@
 """The settings file of any Kafka client, as one flat mapping in Kafka's own words.
 
 Java properties, `.env` files, JSON and YAML, nested or not. `spring.kafka.consumer.enable-auto-commit`, `KAFKA_ENABLE_AUTO_COMMIT` and
-`enableAutoCommit` are all `enable.auto.commit` to Kafka. Values are never told, but those that are judged.
+`enableAutoCommit` are all `enable.auto.commit` to Kafka. kafkajs has names of its own. Values are never told, but those that are judged.
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ from typing import Any
 from pakka.errors import ConfigError
 
 SUFFIXES = (".properties", ".conf", ".cfg", ".env", ".json", ".yaml", ".yml")
+KAFKAJS = "(kafkajs)."
+"""Stands before a setting that was found under kafkajs's own name for it."""
+_NAMES_OF_KAFKAJS = {
+    "autoCommit": "enable.auto.commit",
+    "fromBeginning": "auto.offset.reset",
+    "idempotent": "enable.idempotence",
+    "maxInFlightRequests": "max.in.flight.requests.per.connection",
+    "readUncommitted": "isolation.level",
+}
+_VALUES_OF_KAFKAJS = {
+    "fromBeginning": {"true": "earliest", "false": "latest"},
+    "readUncommitted": {"true": "read_uncommitted", "false": "read_committed"},
+}
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LINE = re.compile(r"(?:export\s+)?([^=:\s]+)\s*[=:\s]\s*(.*)")
 
@@ -26,11 +39,13 @@ def read_client_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{path} cannot be read: {why}", hint="name the settings file of a Kafka client") from error
-    if path.suffix == ".json":
-        return dict(_flat(_structure(path, text, is_json=True)))
-    if path.suffix in (".yaml", ".yml"):
-        return dict(_flat(_structure(path, text, is_json=False)))
-    return dict(_properties(text))
+    if path.suffix not in (".json", ".yaml", ".yml"):
+        return dict(_properties(text))
+    found = dict(_flat(_structure(path, text, is_json=path.suffix == ".json")))
+    if any(name.endswith("bootstrap.servers") for name in found):
+        # kafkajs has `brokers`. Here it is something else that commits by itself, such as a database.
+        return {name: value for name, value in found.items() if KAFKAJS not in name}
+    return found
 
 
 def plain_name(name: str) -> str:
@@ -57,12 +72,13 @@ def _structure(path: Path, text: str, *, is_json: bool) -> Mapping[str, Any]:
 def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     for name, value in data.items():
         whole = f"{before}{plain_name(str(name))}"
+        text = str(value).lower() if isinstance(value, bool) else str(value)
         if isinstance(value, Mapping):
             yield from _flat(value, f"{whole}.")
-        elif isinstance(value, bool):
-            yield whole, str(value).lower()
+        elif name in _NAMES_OF_KAFKAJS and value is not None:
+            yield f"{before}{KAFKAJS}{_NAMES_OF_KAFKAJS[name]}", _VALUES_OF_KAFKAJS.get(name, {}).get(text, text)
         elif value is not None:
-            yield whole, str(value)
+            yield whole, text
 
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:

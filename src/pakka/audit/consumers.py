@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from pakka import registry
-from pakka.audit.client_file import SUFFIXES, plain_name, read_client_file
+from pakka.audit.client_file import KAFKAJS, SUFFIXES, plain_name, read_client_file
 from pakka.audit.report import Lint
 from pakka.audit.run import versions
 from pakka.contract.audit import Finding, Severity
@@ -30,6 +31,7 @@ _CONSUMER = (
 )
 _PRODUCER = (
     "transactional.id",
+    "transaction.id.prefix",
     "enable.idempotence",
     "acks",
     "linger.ms",
@@ -50,6 +52,14 @@ _LIBRDKAFKA = (
     "go.delivery.reports",
 )
 """Settings that only librdkafka has. Its clients read what is committed unless they are told otherwise."""
+_IN_KAFKAJS = {
+    "isolation.level": "readUncommitted: false",
+    "enable.auto.commit": "autoCommit: false, and commit offsets with the result",
+    "auto.offset.reset": "fromBeginning: true",
+    "enable.idempotence": "idempotent: true",
+    "max.in.flight.requests.per.connection": "maxInFlightRequests: 5",
+}
+"""What mends a setting in the words of kafkajs, which does not know Kafka's."""
 _OF_A_PROCESS = re.compile(
     r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
     r"|uuid|random|host.?name|\bhost\b|pod.?(name|ip|uid)|\bpid\b|\$\$|process.?id|timestamp|\$\(|currenttime",
@@ -81,7 +91,7 @@ def lint(subjects: Sequence[str], servers: str | None, way_in: str | None) -> Li
         from pakka.audit.consumer_group import findings_of
 
         findings += findings_of(servers, read_client_file(Path(way_in)) if way_in else {}, groups)
-    where = [f"kafka://{servers}"] if servers else []
+    where = [f"kafka://{servers.replace('kafka://', '')}"] if servers else []
     return Lint(
         ", ".join([*map(str, files), *groups] or where), "consumers", tuple(findings), versions(), monotonic() - began
     )
@@ -99,43 +109,53 @@ def _of_file(path: Path) -> Iterator[Finding]:
             f"{path} has nothing of a Kafka consumer or producer",
             hint="name its settings file: properties, JSON, YAML or NAME=VALUE, with settings such as `group.id` or `acks`",
         )
-    judged: list[Finding] = []
-    if is_consumer:
-        judged += [_isolation(given), _auto_commit(given), _reset(given)]
-    if is_producer:
-        judged += [_idempotence(given), _acks(given), _in_flight(given), _transactional_id(given)]
-    for finding in judged:
-        yield Finding(f"{finding.name} in {path}", finding.severity, finding.value, finding.why, finding.fix)
+    judges = {**(_OF_CONSUMERS if is_consumer else {}), **(_OF_PRODUCERS if is_producer else {})}
+    for name, judge in judges.items():
+        finding = _worst(given, name, judge)
+        fix = _IN_KAFKAJS.get(name, finding.fix) if finding.fix and _is_kafkajs(given) else finding.fix
+        yield replace(finding, name=f"{name} in {path}", fix=fix)
+
+
+def _worst(given: Mapping[str, str], name: str, judge: Judge) -> Finding:
+    """A file may hold several clients. Of those that have the setting, the worst is told, and where it stands."""
+    found = _found(given, name, *_ALSO.get(name, ()))
+    if not found:
+        return judge(name, None, given)
+    judged = [(key, judge(name, value, given)) for key, value in found.items()]
+    key, worst = max(judged, key=lambda each: (FINE, WARNS, BREAKS).index(each[1].severity))
+    return worst if len(found) == 1 else replace(worst, value=f"{worst.value} of {key.replace(KAFKAJS, '')}")
 
 
 def _has(given: Mapping[str, str], names: Iterable[str]) -> bool:
-    return any(_get(given, name) is not None for name in names)
+    return bool(_found(given, *names))
 
 
-def _get(given: Mapping[str, str], name: str) -> str | None:
-    """A setting by Kafka's name for it, whatever stands before it in the file."""
-    for key, value in given.items():
-        if key == name or key.endswith(f".{name}"):
-            return value
-    return None
+def _found(given: Mapping[str, str], *names: str) -> dict[str, str]:
+    """Settings by Kafka's names for them, whatever stands before these in the file."""
+    ends = tuple(f".{name}" for name in names)
+    return {key: value for key, value in given.items() if f".{key}".endswith(ends)}
 
 
-def _isolation(given: Mapping[str, str]) -> Finding:
-    name, fix = "isolation.level", "isolation.level=read_committed"
-    value = _get(given, name)
+def _is_kafkajs(given: Mapping[str, str]) -> bool:
+    return any(KAFKAJS in key for key in given)
+
+
+def _isolation(name: str, value: str | None, given: Mapping[str, str]) -> Finding:
+    fix = f"{name}=read_committed"
     if value is not None and plain_name(value) == "read.committed":
         return Finding(name, FINE, value, "it sees what is committed, and nothing else")
     why = "it sees records of epochs that are not committed and may be aborted, and then the same rows again"
     if value is not None:
         return Finding(name, BREAKS, value, why, fix)
-    if _has(given, _LIBRDKAFKA):
-        return Finding(name, FINE, "not set", "librdkafka, whose settings these are, reads what is committed")
-    return Finding(name, BREAKS, "not set, which is read_uncommitted", f"but for clients of librdkafka: {why}", fix)
+    if _is_kafkajs(given) or _has(given, _LIBRDKAFKA):
+        client = "kafkajs" if _is_kafkajs(given) else "librdkafka"
+        return Finding(name, FINE, "not set", f"{client}, whose settings these are, reads what is committed")
+    value = "not set, which is read_uncommitted"
+    return Finding(name, BREAKS, value, f"but for clients of librdkafka and kafkajs: {why}", fix)
 
 
-def _auto_commit(given: Mapping[str, str]) -> Finding:
-    name, value = "enable.auto.commit", _get(given, "enable.auto.commit")
-    if value == "false":
+def _auto_commit(name: str, value: str | None, _: Mapping[str, str]) -> Finding:
+    if value is not None and value.lower() == "false":
         return Finding(name, FINE, value, "offsets are committed when the program says that its work is done")
     why = "offsets are committed by the clock: after a crash records that were not worked on are passed over, or come twice"
     return Finding(
@@ -143,9 +163,8 @@ def _auto_commit(given: Mapping[str, str]) -> Finding:
     )
 
 
-def _reset(given: Mapping[str, str]) -> Finding:
-    name, value = "auto.offset.reset", _get(given, "auto.offset.reset")
-    if value in ("earliest", "smallest", "beginning", "none", "error"):
+def _reset(name: str, value: str | None, _: Mapping[str, str]) -> Finding:
+    if value is not None and value.lower() in ("earliest", "smallest", "beginning", "none", "error"):
         return Finding(name, FINE, value, "a group whose offsets are gone passes over nothing in silence")
     why = (
         "a group that is new, or whose offsets have expired, begins at the end: what was committed before is never read"
@@ -153,9 +172,9 @@ def _reset(given: Mapping[str, str]) -> Finding:
     return Finding(name, WARNS, value or "not set, which is latest", why, f"{name}=none, or earliest")
 
 
-def _idempotence(given: Mapping[str, str]) -> Finding:
-    name, value = "enable.idempotence", _get(given, "enable.idempotence")
-    if value == "true" or (value is None and _get(given, "transactional.id")):
+def _idempotence(name: str, value: str | None, given: Mapping[str, str]) -> Finding:
+    has_id = any(_found(given, "transactional.id", *_ALSO["transactional.id"]).values())
+    if has_id if value is None else value.lower() == "true":
         return Finding(name, FINE, value or "by the transaction", "a record that is sent again is written once")
     why = "a record whose acknowledgement was lost is sent again, and is there twice"
     if value is None:
@@ -169,18 +188,15 @@ def _idempotence(given: Mapping[str, str]) -> Finding:
     return Finding(name, BREAKS, value, why, f"{name}=true")
 
 
-def _acks(given: Mapping[str, str]) -> Finding:
-    name, value = "acks", _get(given, "acks")
-    if value in (None, "all", "-1"):
+def _acks(name: str, value: str | None, _: Mapping[str, str]) -> Finding:
+    if value is None or value.lower() in ("all", "-1"):
         return Finding(name, FINE, value or "not set, which is all", "a record is on all replicas in sync")
     why = "a record is acknowledged before other brokers have it: it is lost with one of them, and idempotence is off or refused"
-    return Finding(name, BREAKS, value, why, "acks=all")
+    return Finding(name, BREAKS, value, why, f"{name}=all")
 
 
-def _in_flight(given: Mapping[str, str]) -> Finding:
-    name = "max.in.flight.requests.per.connection"
-    value = _get(given, name) or _get(given, "max.in.flight")
-    if value is None or (value.isdigit() and int(value) <= 5):
+def _in_flight(name: str, value: str | None, _: Mapping[str, str]) -> Finding:
+    if not value or (value.isdigit() and int(value) <= 5):
         return Finding(
             name, FINE, value or "not set", "a broker keeps the order of five, and knows them if they come again"
         )
@@ -188,8 +204,7 @@ def _in_flight(given: Mapping[str, str]) -> Finding:
     return Finding(name, BREAKS, value, why, f"{name}=5")
 
 
-def _transactional_id(given: Mapping[str, str]) -> Finding:
-    name, value = "transactional.id", _get(given, "transactional.id") or _get(given, "transaction.id.prefix")
+def _transactional_id(name: str, value: str | None, _: Mapping[str, str]) -> Finding:
     if not value:
         return Finding(name, FINE, "none", "it writes without transactions, each record by itself")
     here = socket.gethostname()
@@ -202,3 +217,23 @@ def _transactional_id(given: Mapping[str, str]) -> Finding:
             name, BREAKS, value, why, f"{name}=a name that the program has for ever, one for each of its parts"
         )
     return Finding(name, FINE, value, "who starts again under it shuts out the one before")
+
+
+Judge = Callable[[str, str | None, Mapping[str, str]], Finding]
+"""The setting, what it is set to, if it is, and the whole file."""
+_OF_CONSUMERS: dict[str, Judge] = {
+    "isolation.level": _isolation,
+    "enable.auto.commit": _auto_commit,
+    "auto.offset.reset": _reset,
+}
+_OF_PRODUCERS: dict[str, Judge] = {
+    "enable.idempotence": _idempotence,
+    "acks": _acks,
+    "max.in.flight.requests.per.connection": _in_flight,
+    "transactional.id": _transactional_id,
+}
+_ALSO = {
+    "max.in.flight.requests.per.connection": ("max.in.flight",),
+    "transactional.id": ("transaction.id.prefix",),
+}
+"""Other names of a setting: of librdkafka, and of Spring."""
