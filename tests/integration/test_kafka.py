@@ -3,19 +3,27 @@
 import io
 import json
 import shutil
+import subprocess
+import sys
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import fastavro
 import pytest
 
 import pakka
 from pakka.errors import AbortedError, ConfigError, RefusedError, RegressError, UnavailableError
+from pakka.kafka_cluster import Cluster
+from pakka.kafka_line import Address
 from pakka.model.event import Delivered, Noticed
 from pakka.sinks.files import ParquetSink
+from pakka.sources import _kafka_decode as decode
 from pakka.sources.kafka import KafkaSource
-from tests.integration.conftest import need_connector
+from tests.fixtures.kafka import Topics
+from tests.integration.conftest import connector, need_connector
 from tests.integration.kafka_kit import Clients, settlements
 from tests.integration.outputs import read_files
 
@@ -71,6 +79,9 @@ BAD = [
     b'{"id": 1},{"id": 2}',
     b'{"id": 1}}',
     b'{"id": 1},',
+    b'{"id": 1},"x":2',
+    b'{"id": 1},"end":true}garbage',
+    b'{"id": 1}],"items":[{"id": 2}',
     b'"text"',
     b'{"merchant": "\xff\xfe"}',
     None,
@@ -126,6 +137,26 @@ def test_what_cannot_be_decoded_is_a_dead_letter_that_says_where_it_stands(
         assert (binary["value_hex"], "value" in binary) == (BAD[-2].hex().upper(), False)
         assert not {"value", "value_hex"} & set(tombstone)
         assert {tuple(letter["rules"]) for letter in memory.rows(f"dead {name}")} == {("malformed",)}
+
+
+def test_a_decimal_is_taken_as_it_is_or_not_at_all(spark):
+    """Spark rounds what has more places than are declared."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL("amount DECIMAL(10,2), `a.b` ARRAY<STRUCT<c: DECIMAL(3,1) NOT NULL>>")
+    good = ['{"amount":1.230}', '{"amount":"1.23"}', '{"amount":99999999.99,"a.b":[{"c":1.5},null]}', "{}"]
+    bad = ['{"amount":1.239}', '{"amount":"1.239"}', '{"amount":99999999.999}', '{"a.b":[{"c":1.55}]}']
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    rows = [(None, bytearray(text.encode()), "t", 0, i, None) for i, text in enumerate([*good, *bad])]
+    records = spark.createDataFrame(rows, columns)
+    decoded, struct, is_bad = decode.from_json(records, schema)
+    beside = {"is_strict": False, "has_metadata": False, "has_headers": False}
+    made = decode.columns(decoded, struct, is_bad, schema.names, **beside)
+    assert made.schema["amount"].dataType == schema["amount"].dataType
+    found = made.collect()
+    assert [row._corrupt_record is not None for row in found] == [False] * len(good) + [True] * len(bad)
+    assert [str(row.amount) for row in found[: len(good)]] == ["1.23", "1.23", "99999999.99", "None"]
+    assert str(found[2]["a.b"][0].c) == "1.5"
 
 
 def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
@@ -184,6 +215,49 @@ def test_avro_is_read_and_what_is_not_avro_is_a_dead_letter(spark, here, kafka_t
     pakka.run(pakka.Pipeline("nulls", nulls, {"out": memory["nulls"]}, dead_letters=memory["dead2"], checkpoint="cp/n"))
     assert memory.rows("nulls") == [{"id": None}]
     assert len(memory.rows("dead2")) == 1
+
+
+# Three bytes that claim to be 2 GiB: of text, of bytes, and of items.
+CLAIMS = {
+    "string": bytes.fromhex("e0ffffff0f010203"),
+    "bytes": bytes.fromhex("e0ffffff0f010203"),
+    '{"type": "array", "items": "long"}': bytes.fromhex("e0ffffff0f010203"),
+}
+READ_CLAIMS = """
+import json, sys
+from pathlib import Path
+from pakka.sources import _kafka_decode as decode
+from pakka.sources.kafka import KafkaSource
+from pakka.spark.session import open_session
+
+settings, claims = json.loads(sys.argv[1])
+needed = KafkaSource("a:1", "t", format="avro", schema="{}").jars_for("4.9.9")
+spark = open_session("claims", settings, Path("spark.log"), needed)
+columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+found = []
+for kind, value in claims.items():
+    field = kind if kind.isalpha() else json.loads(kind)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": field}]}
+    records = spark.createDataFrame([(None, bytearray.fromhex(value), "t", 0, 0, None)], columns)
+    decoded, struct, is_bad = decode.from_avro(records, json.dumps(schema))
+    rows = decode.columns(decoded, struct, is_bad, ["x"], is_strict=False, has_metadata=False, has_headers=False)
+    found += [json.loads(row._corrupt_record)["value_hex"].lower() for row in rows.collect()]
+asked = spark._jvm.java.lang.System.getProperty
+print(json.dumps([found, asked("org.apache.avro.limits.bytes.maxLength"), asked("x")]))
+"""
+
+
+def test_an_avro_value_that_claims_gigabytes_is_a_dead_letter_and_not_the_end_of_the_jvm(here):
+    """In a JVM of its own: without the limits it ends there."""
+    need_connector()
+    settings = {**connector(), "spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dx=1"}
+    settings["spark.driver.extraJavaOptions"] += " -Dorg.apache.avro.limits.bytes.maxLength=1000"
+    given = json.dumps([settings, {kind: value.hex() for kind, value in CLAIMS.items()}])
+    program = [sys.executable, "-c", READ_CLAIMS, given]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    # What the user has set himself counts.
+    assert json.loads(done.stdout) == [[value.hex() for value in CLAIMS.values()], "1000", "1"]
 
 
 def test_keys_headers_and_times_come_along(spark, here, kafka_topics, clients, source, memory):
@@ -308,6 +382,38 @@ def test_records_that_retention_took_before_they_were_read_are_named(
     assert memory.column("out", "id") == [0, 1, 2, 8, 9]
 
 
+def test_what_was_delivered_and_not_acknowledged_may_be_gone(spark, here, kafka_topics, clients, source, memory, told):
+    """A driver that died between commit and acknowledge: Spark plans its last epoch again, and nobody reads it again."""
+    topic = kafka_topics.create("in", partitions=2)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    for first in (0, 2):
+        clients.send(topic, settlements(first, 2), partition=0)
+        clients.send(topic, settlements(first + 10, 2), partition=1)
+        told.run(pipeline)
+    unacknowledge(pipeline, 1)
+    clients.forget(topic, 0, before=4)
+    clients.send(topic, settlements(4, 2), partition=0)
+    assert told.run(pipeline) == []
+    assert memory.column("out", "id") == [*range(6), *range(10, 14)]
+    # What was not delivered is missed, and what to type delivers nothing twice.
+    unacknowledge(pipeline, 2)
+    clients.send(topic, settlements(6, 2), partition=0)
+    clients.forget(topic, 0, before=7)
+    with pytest.raises(RegressError, match="partition 0: the records from offset 6 to 6 are gone") as caught:
+        told.run(pipeline)
+    start = json.loads(caught.value.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 7, "1": 4}}
+    reset(pipeline)
+    told.run(replace(pipeline, source=source(topic, start=start)))
+    assert memory.column("out", "id") == [*range(6), 7, *range(10, 14)]
+
+
+def unacknowledge(pipeline: pakka.Pipeline, batch: int) -> None:
+    """Spark never heard that this batch is done."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (Path(pipeline.checkpoint_path) / "commits" / name).unlink()
+
+
 def test_new_partitions_are_told_of_and_read_from_their_beginning(
     spark, here, kafka_topics, clients, source, memory, told
 ):
@@ -321,6 +427,30 @@ def test_new_partitions_are_told_of_and_read_from_their_beginning(
     assert (notice.about, "had 1 partitions and has 3" in notice.message) == ("partitions", True)
     assert memory.column("out", "id") == [3, 4, 5, 6]
     assert told.run(pipeline) == []
+
+
+def test_a_pattern_takes_every_topic_but_those_that_brokers_keep_for_themselves(
+    spark, here, kafka_server, clients, source, memory, told
+):
+    """Others begin names with `__` too. Spark reads such topics, so they must be looked after."""
+    topics = Topics(kafka_server.bootstrap, f"__{uuid.uuid4().hex[:12]}.")
+    topic = topics.create("in")
+    try:
+        # The first transaction of a cluster brings a topic of its own.
+        clients.commit(topic, settlements(0, 3))
+        own = clients.admin.list_topics(timeout=30).topics.keys() - Cluster(Address(kafka_server.bootstrap)).names()
+        assert own <= {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+        assert "__transaction_state" in own
+        pipeline = pakka.Pipeline("refunds", source((), pattern=f"{topics.prefix}.*"), {"out": memory["out"]})
+        told.run(pipeline)
+        topics.delete(topic)
+        topics.create("in")
+        clients.send(topic, settlements(100, 5))
+        with pytest.raises(RegressError, match=f"topic `{topic}` was deleted and made again"):
+            told.run(pipeline)
+        assert memory.column("out", "id") == [0, 1, 2]
+    finally:
+        topics.drop()
 
 
 def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics, clients, source, memory, told):

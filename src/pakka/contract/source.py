@@ -66,7 +66,7 @@ class Lookout(Protocol):
     """
 
     def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
-        """Before the first epoch. `offsets`: up to here all is acknowledged, None if nothing is. `is_new`: no epoch was planned
+        """Before the first epoch. `offsets`: up to here all is in every sink, None if nothing is. `is_new`: no epoch was planned
         yet, so that whatever is remembered of an earlier query means nothing.
         """
 

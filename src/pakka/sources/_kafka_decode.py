@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pakka.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, DecimalType, StructType
 
 CORRUPT = "_corrupt_record"
 """Where the text of a record goes that cannot be decoded."""
@@ -19,8 +20,10 @@ METADATA = {"topic": "_topic", "partition": "_partition", "offset": "_offset", "
 HEADERS = "_headers"
 _DECODED = "_pakka_decoded"
 _END = "_pakka_end"
-_END_HEX = b"pakkaEND".hex()
-"""What stands behind an Avro value while it is read."""
+_MARK_BYTES = 16
+"""How long a mark is. It is another one at every start, so that no value can have it in it."""
+_DIGITS_MAX = 38
+"""Of a decimal of Spark's."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -32,37 +35,94 @@ def raw(records: DataFrame, has_headers: bool) -> DataFrame:
 def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column, Column]:
     """The records with what was decoded beside them, the struct that holds it, and the condition under which a record is no good.
 
-    Spark reads one JSON document and passes over all that follows it. So a value is read as a field with another one behind it:
-    what follows the document then breaks it, or takes the other field's place.
+    Spark reads one JSON document and passes over all that follows it. So a value is read as the second item of a list of three,
+    between two marks that nobody knows before: whatever it is, if it is not one document, one of them does not come out.
     """
-    from pyspark.sql.functions import col, expr
+    from pyspark.sql.functions import col, expr, get, lit
     from pyspark.sql.functions import from_json as parse
-    from pyspark.sql.types import BooleanType, StringType, StructType
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    whole = StructType().add("value", schema).add("end", BooleanType()).add(CORRUPT, StringType())
+    mark = secrets.token_hex(_MARK_BYTES)
+    exact = {field.name: _exact(field.dataType) for field in schema.fields if _can_be_exact(field.dataType)}
+    fields = [StructField(f.name, exact.get(f.name, f.dataType)) for f in schema.fields]
+    item = StructType([*fields, StructField(_END, StringType())])
+    whole = StructType().add("items", ArrayType(item)).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    wrapped = expr("""concat('{"value":', CAST(value AS STRING), ',"end":true}')""")
+    marked = f'{{"{_END}":"{mark}"}}'
+    wrapped = expr(f"""concat('{{"items":[{marked},', CAST(value AS STRING), ',{marked}]}}')""")
     decoded = records.withColumn(_DECODED, parse(wrapped, whole, options))
+    items = f"{_DECODED}.items"
     # Spark puts a replacement character for bytes that are no text.
     is_bad = expr(
-        f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED}.value IS NULL OR {_DECODED}.end IS NULL "
-        f"OR {_DECODED}.{CORRUPT} IS NOT NULL"
+        f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED}.{CORRUPT} IS NOT NULL OR NOT (size({items}) <=> 3) "
+        f"OR get({items}, 1) IS NULL OR NOT (get({items}, 0).{_END} <=> '{mark}') OR NOT (get({items}, 2).{_END} <=> '{mark}')"
     )
-    return decoded, col(_DECODED)["value"], is_bad
+    struct = get(col(_DECODED)["items"], lit(1))
+    # It rounds decimals to the places that are declared. So they are read with as many as there are, and must not lose any.
+    for name, type_ in exact.items():
+        read = struct[name]
+        declared = read.try_cast(_nullable(schema[name].dataType))
+        is_bad = is_bad | ~declared.cast(type_).eqNullSafe(read)
+        struct = struct.withField(f"`{name.replace('`', '``')}`", declared)
+    return decoded, struct, is_bad
+
+
+def _can_be_exact(type_: DataType) -> bool:
+    """Whether it has decimals and can be compared. What has a map in it cannot."""
+    from pyspark.sql.types import DecimalType
+
+    inner = list(_inner(type_))
+    return any(isinstance(t, DecimalType) for t in inner) and all(t.typeName() != "map" for t in inner)
+
+
+def _inner(type_: DataType) -> Iterator[DataType]:
+    from pyspark.sql.types import ArrayType, StructType
+
+    yield type_
+    if isinstance(type_, ArrayType):
+        yield from _inner(type_.elementType)
+    elif isinstance(type_, StructType):
+        for field in type_.fields:
+            yield from _inner(field.dataType)
+
+
+def _exact(type_: DataType) -> DataType:
+    """The type with as many places behind the point as a decimal can have beside the digits before it."""
+    from pyspark.sql.types import DecimalType
+
+    return _rebuilt(type_, lambda d: DecimalType(_DIGITS_MAX, _DIGITS_MAX - d.precision + d.scale))
+
+
+def _nullable(type_: DataType) -> DataType:
+    """The type as it comes out of `from_json`, which keeps nobody's NOT NULL."""
+    return _rebuilt(type_, lambda decimal: decimal)
+
+
+def _rebuilt(type_: DataType, change: Callable[[DecimalType], DecimalType]) -> DataType:
+    from pyspark.sql.types import ArrayType, DecimalType, StructField, StructType
+
+    if isinstance(type_, DecimalType):
+        return change(type_)
+    if isinstance(type_, ArrayType):
+        return ArrayType(_rebuilt(type_.elementType, change))
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, _rebuilt(field.dataType, change)) for field in type_.fields])
+    return type_
 
 
 def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Column]:
     """As `from_json`. Of a record that it cannot read Spark makes a row of nulls, which a record may be by right, and it passes
-    over bytes that follow one. So a value is read with known bytes behind it, as one more field, which must come out as they are.
+    over bytes that follow one. So a value is read with a mark behind it, as one more field, which must come out as it is.
     """
     from pyspark.sql.avro.functions import from_avro as parse
     from pyspark.sql.functions import col, expr
 
+    mark = secrets.token_hex(_MARK_BYTES)
     writer = json.loads(schema)
-    end = {"name": _END, "type": {"type": "fixed", "name": _END, "size": len(_END_HEX) // 2}}
+    end = {"name": _END, "type": {"type": "fixed", "name": _END, "size": _MARK_BYTES}}
     marked = json.dumps({**writer, "fields": [*writer["fields"], end]})
-    decoded = records.withColumn(_DECODED, parse(expr(f"concat(value, X'{_END_HEX}')"), marked, {"mode": "PERMISSIVE"}))
-    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{_END} <=> X'{_END_HEX}')")
+    decoded = records.withColumn(_DECODED, parse(expr(f"concat(value, X'{mark}')"), marked, {"mode": "PERMISSIVE"}))
+    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{_END} <=> X'{mark}')")
 
 
 def columns(

@@ -97,6 +97,8 @@ class KafkaLookout:
             self._check_cluster(str(noted["cluster"]))
             known = {n: Topic(n, t["id"], tuple(range(t["partitions"])), 0) for n, t in noted["topics"].items()}
             notices = self._compare(known, now)
+        if self.wanted.pattern is not None and not now:
+            notices.append(self._nothing_matches())
         self._remember(now)
         self._check_kept()
         return notices
@@ -156,10 +158,7 @@ class KafkaLookout:
         for name, before in known.items():
             after = now.get(name)
             if after is None:
-                raise self._refused(
-                    f"topic `{name}` is not there any more; it was read up to {_spelt(self._before.get(name, {}))}",
-                    self._next(dropped=name),
-                )
+                raise self._dropped(name)
             if after.id != before.id:
                 raise self._refused(
                     f"topic `{name}` was deleted and made again: its id was {before.id}, and is {after.id}; the records that were not "
@@ -172,6 +171,18 @@ class KafkaLookout:
                     self._next(anew=name),
                 )
         return [*self._more_partitions(known, now), *self._more_topics(known, now)]
+
+    def _dropped(self, name: str) -> RegressError:
+        reached = f"it was read up to {_spelt(self._before.get(name, {}))}"
+        with self._told(name):
+            is_there = self.cluster.topics([name])[name] is not None
+        if not is_there:
+            return self._refused(f"topic `{name}` is not there any more; {reached}", self._next(dropped=name))
+        option = "`topics` names it no more" if self.wanted.pattern is None else "`pattern` matches it no more"
+        return self._refused(
+            f"topic `{name}` was read by this pipeline, and {option}; the topic itself is there; {reached}",
+            f"put it back; or {self._next(dropped=name, without='it')}",
+        )
 
     def _more_partitions(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
         grown = [(known[n], t) for n, t in now.items() if n in known and len(t.partitions) > len(known[n].partitions)]
@@ -190,8 +201,17 @@ class KafkaLookout:
         return [
             Noticed(self.pipeline, "topics", f"source kafka: topic `{name}` is new, and read from its beginning")
             for name in now
-            if known and name not in known
+            # What the offsets name was read before, though nobody has noted it.
+            if name not in known and name not in self._before
         ]
+
+    def _nothing_matches(self) -> Noticed:
+        return Noticed(
+            self.pipeline,
+            "topics",
+            f"source kafka: no topic of {self.address} matches the pattern `{self.wanted.pattern}`; nothing is read until one does",
+            hint="a pattern must match the whole name of a topic, and only topics that the user of `settings` may DESCRIBE are seen",
+        )
 
     def _unnoted(self) -> Noticed:
         """A checkpoint that was copied without its notes, or a driver that died while it wrote them on a remote file system."""
@@ -258,12 +278,13 @@ class KafkaLookout:
 
     def _told(self, about: str = "") -> AbstractContextManager[None]:
         words = f"topic `{about}`" if about else ""
-        return told(WHOSE, self.address, self.cluster.grievance, "nothing was written", RefusedError, words)
+        whose = f"pipeline `{self.pipeline}`: {WHOSE}"
+        return told(whose, self.address, self.cluster.grievance, "nothing was written", RefusedError, words)
 
     def _refused(self, what: str, hint: str) -> RegressError:
         return RegressError(f"{self._who}: {what}; nothing was written", hint=hint)
 
-    def _next(self, anew: str | None = None, dropped: str | None = None) -> str:
+    def _next(self, anew: str | None = None, dropped: str | None = None, without: str = "what is gone") -> str:
         """What to type to go on without the records that are gone, and without one of the others twice."""
         start: dict[str, dict[str, int]] = {}
         for name, topic in self._now().items():
@@ -274,7 +295,7 @@ class KafkaLookout:
                 starts = self.cluster.start_offsets(name, topic.partitions)
             start[name] = {str(p): max(starts[p], reached.get(p, 0)) for p in topic.partitions}
         return (
-            "to go on without what is gone: remove the checkpoint directory, set `start: "
+            f"to go on without {without}: remove the checkpoint directory, set `start: "
             f"{json.dumps(start)}` in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
         )
 

@@ -87,7 +87,9 @@ class KafkaSource:
             raise ConfigError(f"{WHOSE}: max_offsets_per_epoch is {self.max_offsets_per_epoch}; at least 1 is needed")
         if self.pattern is not None:
             _check_pattern(self.pattern)
-        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+        if not isinstance(self.start, str):
+            _check_partitions(self.start)
+        elif self.start not in ("earliest", "latest"):
             _instant_ms(self.start)
         ours, own = split(WHOSE, self.settings)
         consumer_options(WHOSE, {n: v for n, v in ours.items() if not n.endswith(".location")}, own)
@@ -200,15 +202,19 @@ class KafkaSource:
         unknown = [name for name in self.start if name not in topics]
         if unknown:
             raise ConfigError(f"{WHOSE}: `start` names topic `{unknown[0]}`, which is not read", hint="leave it out")
-        offsets = {
-            name: {str(p): self._offset(name, p) for p in topic.partitions} for name, topic in sorted(topics.items())
-        }
+        offsets = {name: self._offsets(self.start, topic) for name, topic in sorted(topics.items())}
         return {"startingOffsets": json.dumps(offsets)}
 
-    def _offset(self, topic: str, partition: int) -> int:
-        assert not isinstance(self.start, str)
-        named = {int(p): offset for p, offset in self.start.get(topic, {}).items()}
-        return named.get(partition, _EARLIEST)
+    def _offsets(self, start: Mapping[str, Mapping[str, int]], topic: Topic) -> dict[str, int]:
+        named = {int(p): offset for p, offset in start.get(topic.name, {}).items()}
+        lacking = sorted(named.keys() - set(topic.partitions))
+        if lacking:
+            raise ConfigError(
+                f"{WHOSE}: {self.address}: `start` names partition {lacking[0]} of topic `{topic.name}`, which has "
+                f"{len(topic.partitions)} partitions, counted from 0; nothing was started",
+                hint="leave it out, or see whether the topic is the right one",
+            )
+        return {str(p): named.get(p, _EARLIEST) for p in topic.partitions}
 
     def _declared(self) -> StructType:
         from pyspark.errors import PySparkException
@@ -250,6 +256,16 @@ def _check_pattern(pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ConfigError(f"{WHOSE}: pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def _check_partitions(start: Mapping[str, Mapping[str, int]]) -> None:
+    named = [(topic, str(partition)) for topic, offsets in start.items() for partition in offsets]
+    odd = [(topic, partition) for topic, partition in named if not partition.isdecimal()]
+    if odd:
+        raise ConfigError(
+            f"{WHOSE}: `start` names partition `{odd[0][1]}` of topic `{odd[0][0]}`, which is no number",
+            hint='write it as `{settlements: {"0": 90210}}`',
+        )
 
 
 def _instant_ms(text: str) -> int:

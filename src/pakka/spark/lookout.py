@@ -24,10 +24,10 @@ class Post:
         self.listen = listen
         self._is_blind = False
 
-    def begin(self, acknowledged: bytes | None, is_new: bool) -> None:
-        """Before the first epoch; raises if the source is not the one that was read before."""
+    def begin(self, delivered: bytes | None, is_new: bool) -> None:
+        """Before the first epoch; raises if the source is not the one that was read before. Up to `delivered` all is in the sinks."""
         if self.lookout is not None:
-            offsets = self._offsets(acknowledged) if acknowledged is not None else None
+            offsets = self._offsets(delivered) if delivered is not None else None
             self._tell(self.lookout.begin(offsets, is_new))
 
     def position(self, offsets: bytes) -> str:

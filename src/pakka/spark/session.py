@@ -46,6 +46,15 @@ _SETTINGS = {
     # environment, pakka has put in before.
     "spark.sql.variable.substitute": "false",
 }
+_AVRO = "spark-avro"
+_AVRO_BYTES_MAX = 64 * 1024 * 1024
+# Avro makes room for as much as a value claims to be, before it looks whether it is there: a broken one of ten bytes ends the JVM for want of
+# 2 GiB, and meets the next one. Records of Kafka are rarely above 1 MiB. An item of a list costs eight bytes of room.
+_AVRO_LIMITS = {
+    "string": _AVRO_BYTES_MAX,
+    "bytes": _AVRO_BYTES_MAX,
+    "collectionItems": _AVRO_BYTES_MAX // 8,
+}
 _SOCKET_PATH_MAX = 104
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOCAL_SETTINGS = {
@@ -77,7 +86,7 @@ def open_session(
     master = settings.get("spark.master", LOCAL_MASTER)
     builder = SparkSession.builder.appName(name).master(master)
     local = _LOCAL_SETTINGS | _sockets() | _preload(sinks) if master.startswith("local") else {}
-    asked = {**_SETTINGS, **local, **with_jars(settings, jars)}
+    asked = {**_SETTINGS, **local, **with_jars(settings, jars), **_avro_limits(settings, jars)}
     for key, value in asked.items():
         builder = builder.config(key, value)
     printed_before = log.stat().st_size if log is not None and log.exists() else 0
@@ -99,6 +108,16 @@ def open_session(
     if not master.startswith("local"):
         _ship(session)
     return session
+
+
+def _avro_limits(settings: Mapping[str, str], jars: Jars | None) -> dict[str, str]:
+    """Where Avro is read, no value may claim more memory than a record can need."""
+    if jars is None or not any(_AVRO in package for package in jars.packages):
+        return {}
+    options = " ".join(f"-Dorg.apache.avro.limits.{kind}.maxLength={most}" for kind, most in _AVRO_LIMITS.items())
+    # Spark puts these before `extraJavaOptions`, wherever the user has those from, and of two that set the same the last one counts.
+    names = [f"spark.{who}.defaultJavaOptions" for who in ("driver", "executor")]
+    return {name: f"{options} {settings.get(name, '')}".strip() for name in names}
 
 
 def _sockets() -> dict[str, str]:

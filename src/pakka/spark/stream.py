@@ -97,7 +97,7 @@ class Delivery:
         run = self.coordinator.start(None if checkpoint is None else look)
         self._checkpoint = checkpoint
         if found:
-            self._begin(found[-1], spark)
+            self._begin(run, found[-1], spark)
         committed = run.committed.number if run.committed else -1
         undone = by_sink(run.undone)
         self.listen(Started(self.pipeline.name, run.state.fence, committed, run.finished, run.aborted, undone))
@@ -163,11 +163,11 @@ class Delivery:
             finally:
                 self._pool.shutdown()
 
-    def _begin(self, checkpoint: Checkpoint, spark: SparkSession) -> None:
+    def _begin(self, run: Recovered, checkpoint: Checkpoint, spark: SparkSession) -> None:
         """Let the source's lookout compare what was read before with what is there now."""
         files, root = files_for(checkpoint.path, spark)
-        acknowledged = checkpoint.acknowledged
-        offsets = files.read(f"{root}/offsets/{acknowledged}") if acknowledged >= 0 else None
+        batch = delivered_batch(run, checkpoint)
+        offsets = files.read(f"{root}/offsets/{batch}") if batch >= 0 else None
         self.post.begin(offsets, is_new=checkpoint.planned < 0)
 
     def _offsets(self, batch: DataFrame, number: int) -> bytes:
@@ -199,6 +199,30 @@ class Delivery:
 
     def _slots(self, batch: DataFrame) -> int:
         return self.pipeline.slots or batch.sparkSession.sparkContext.defaultParallelism
+
+
+def delivered_batch(run: Recovered, checkpoint: Checkpoint) -> int:
+    """The newest batch of this query that every sink holds; -1 if there is none. A driver that died before Spark acknowledged it
+    leaves one more than the checkpoint knows. Spark plans it again, but nobody reads its rows again: they may be gone.
+    """
+    # A batch that is to be delivered once more, after a reset or because a sink has lost it, is not among them.
+    known = [run.committed, _held_everywhere(run)]
+    batches = [
+        epoch.origin.batch
+        for epoch in known
+        if epoch is not None
+        and epoch.number == run.base + epoch.origin.batch
+        and epoch.origin.query == checkpoint.query
+        and epoch.origin.digest == checkpoint.digests.get(epoch.origin.batch)
+    ]
+    return max([checkpoint.acknowledged, *batches])
+
+
+def _held_everywhere(run: Recovered) -> Epoch | None:
+    """The next epoch, if its decision is lost and every sink vouches for all of it: the coordinator will adopt it."""
+    whole = [entry.epoch for entry in run.held.values() if entry.slots is None]
+    is_everywhere = len(whole) == len(run.stations) and all(epoch == whole[0] for epoch in whole)
+    return whole[0] if whole and is_everywhere else None
 
 
 def _delivered(report: EpochReport, began: float, at_us: int) -> Delivered:

@@ -119,10 +119,23 @@ class Task:
                 answer["report"] = self._run(iter(crossing)).to_json()
                 answer["bytes"] = crossing.bytes
         except (RefusedError, FencedError, UsageError) as error:
-            answer["error"] = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
+            answer["error"] = {
+                "class": type(error).__name__,
+                "message": self._placed(error.message),
+                "hint": error.hint,
+            }
         if said:
             answer["said"] = [asdict(each) for each in said]
         yield pa.record_batch([pa.array([json.dumps(answer)])], names=["answer"])
+
+    def _placed(self, message: str) -> str:
+        """A sink that refuses a row knows the row, and not always where it stands."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None or f"epoch {self.epoch}" in message:
+            return message
+        return f"{message} (epoch {self.epoch}, slot {context.partitionId()})"
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> SlotReport:
         from pyspark import TaskContext

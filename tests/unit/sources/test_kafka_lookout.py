@@ -4,9 +4,11 @@ import json
 from contextlib import nullcontext
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from pakka.errors import PakkaError, RegressError
 from pakka.kafka_cluster import Topic
+from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.sources import _kafka_lookout
 from pakka.sources._kafka_lookout import KafkaLookout, Wanted
@@ -118,6 +120,48 @@ def test_a_topic_that_is_gone_is_refused_with_where_the_others_go_on(open_, clus
     with pytest.raises(RegressError, match="topic `t` is not there any more") as e:
         open_(both).begin('{"t":{"0":5,"1":7},"u":{"0":3}}', is_new=False)
     assert '`start: {"u": {"0": 3}}`' in e.value.hint
+
+
+def test_a_topic_that_the_source_names_no_more_is_not_said_to_be_gone(open_, cluster):
+    cluster.parts["u"] = ("id-u", 1)
+    reached = '{"t":{"0":5,"1":7},"u":{"0":3}}'
+    for before, after, option in (
+        (Wanted(("t", "u")), Wanted(("u",)), "`topics` names it no more"),
+        (Wanted(pattern="[tu]"), Wanted(pattern="u"), "`pattern` matches it no more"),
+    ):
+        open_(before).begin(None, is_new=True)
+        with pytest.raises(RegressError, match=f"topic `t` was read by this pipeline, and {option}; .* is there") as e:
+            open_(after).begin(reached, is_new=False)
+        assert e.value.hint.startswith("put it back; or to go on without it: remove")
+        assert '`start: {"u": {"0": 3}}`' in e.value.hint
+
+
+def test_a_pattern_that_matches_nothing_is_told_of_and_so_is_the_first_topic_that_it_matches(open_, cluster):
+    lookout = open_(Wanted(pattern="settlements-.*"))
+    [notice] = lookout.begin(None, is_new=True)
+    assert (notice.pipeline, notice.about) == ("refunds", "topics")
+    assert (
+        "no topic of kafka://h:1 matches the pattern `settlements-.*`; nothing is read until one does" in notice.message
+    )
+    cluster.parts["settlements-1"] = ("id-s", 1)
+    assert ["topic `settlements-1` is new" in notice.message for notice in lookout.check()] == [True]
+
+
+def test_a_topic_that_was_read_and_not_noted_is_not_said_to_be_new(open_, cluster):
+    open_(Wanted(pattern="t")).begin(None, is_new=True)
+    cluster.parts["u"] = ("id-u", 1)
+    assert list(open_(Wanted(pattern="t|u")).begin('{"t":{"0":5},"u":{"0":3}}', is_new=False)) == []
+
+
+def test_an_error_of_the_clusters_names_the_pipeline(open_, cluster, monkeypatch):
+    monkeypatch.setattr(_kafka_lookout, "told", told)
+
+    def denied(_names):
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    cluster.topics = denied
+    with pytest.raises(PakkaError, match=r"^pipeline `refunds`: source kafka: kafka://h:1: .*; nothing was written"):
+        open_().begin(None, is_new=True)
 
 
 def test_another_cluster_is_refused(open_, cluster):

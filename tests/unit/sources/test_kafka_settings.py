@@ -3,6 +3,7 @@
 import pytest
 
 from pakka.errors import ConfigError
+from pakka.kafka_cluster import Topic
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources.kafka import KafkaSource
 
@@ -103,6 +104,10 @@ def test_no_secret_is_shown():
         ({"topics": "t", "schema": "id INT", "max_offsets_per_epoch": 0}, "at least 1"),
         ({"pattern": "(", "schema": "id INT"}, "not a regular expression"),
         ({"topics": "t", "schema": "id INT", "start": "yesterday"}, "start 'yesterday' is not understood"),
+        (
+            {"topics": "t", "schema": "id INT", "start": {"t": {"x": 1}}},
+            "partition `x` of topic `t`, which is no number",
+        ),
         ({"topics": "t", "schema": "id INT", "servers": "nowhere"}, "is not a server"),
         ({"topics": "t", "schema": "id INT", "settings": {"security.protocol": "x"}}, "settings are not accepted"),
         ({"topics": "t", "schema": "id INT", "settings": {"sasl.username": "u"}}, "`sasl.mechanism` is ``"),
@@ -111,3 +116,12 @@ def test_no_secret_is_shown():
 def test_a_source_that_cannot_work_is_refused_before_anything_is_asked(options, words):
     with pytest.raises(ConfigError, match=words):
         KafkaSource(**{"servers": "a:1", **options})
+
+
+def test_a_start_that_names_a_partition_which_the_topic_lacks_is_refused():
+    topics = {"t": Topic("t", "id-1", (0, 1), 1)}
+    start = {"t": {"1": 7}}
+    made = KafkaSource("a:1", "t", schema="id INT", start=start)._start(topics)
+    assert made == {"startingOffsets": '{"t": {"0": -2, "1": 7}}'}
+    with pytest.raises(ConfigError, match="`start` names partition 2 of topic `t`, which has 2 partitions"):
+        KafkaSource("a:1", "t", schema="id INT", start={"t": {"1": 7, "2": 7}})._start(topics)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pakka.sinks.files import JsonSink, ParquetSink
 from pakka.sinks.sqlite import SqliteSink
+from pakka.sources.kafka import KafkaSource
 from pakka.spark import daemon
-from pakka.spark.session import _output_to, _preload, _sockets
+from pakka.spark.session import _avro_limits, _output_to, _preload, _sockets
 
 _LOUD = [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr)"]
 
@@ -56,3 +57,21 @@ def test_the_process_that_workers_are_forked_from_loads_what_it_is_told_before_i
     monkeypatch.setattr("gc.freeze", lambda: None)
     daemon.main()
     assert seen == [*daemon._EVERY_TASK, "pakka.sinks.files", "pakka.sinks.sqlite", "manager"]
+
+
+def test_where_avro_is_read_no_value_may_claim_more_memory_than_a_record_needs():
+    plain, avro = (
+        KafkaSource("a:1", "t", format=f, schema=s).jars_for("4.9.9") for f, s in (("json", "id INT"), ("avro", "{}"))
+    )
+    assert _avro_limits({}, None) == _avro_limits({}, plain) == {}
+    mine = "-Dorg.apache.avro.limits.string.maxLength=5"
+    made = _avro_limits({"spark.driver.defaultJavaOptions": mine, "spark.driver.extraJavaOptions": "-Dx=1"}, avro)
+    limits = (
+        "-Dorg.apache.avro.limits.string.maxLength=67108864 -Dorg.apache.avro.limits.bytes.maxLength=67108864 "
+        "-Dorg.apache.avro.limits.collectionItems.maxLength=8388608"
+    )
+    # The last one counts, and what the user has as `extraJavaOptions` is left to him.
+    assert made == {
+        "spark.driver.defaultJavaOptions": f"{limits} {mine}",
+        "spark.executor.defaultJavaOptions": limits,
+    }

@@ -5,8 +5,12 @@ import threading
 import pytest
 
 from pakka.contract.pipeline import Output
+from pakka.contract.sink import Entry
+from pakka.contract.state import PipelineState
+from pakka.coordinator.recovery import Recovered
+from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.sinks.memory import MemorySink
-from pakka.spark.stream import Delivery, StopAsked
+from pakka.spark.stream import Delivery, StopAsked, delivered_batch
 from pakka.testing.store import MemoryStore
 
 
@@ -47,3 +51,41 @@ def test_an_epoch_that_comes_after_the_stop_was_asked_is_not_begun(delivery):
     with pytest.raises(StopAsked):
         delivery.on_batch(None, 0)
     assert stopped == [True]
+
+
+CHECKPOINT = Checkpoint("cp", "q", planned=4, acknowledged=3, digests={3: "d3", 4: "d4"})
+
+
+def epoch(number: int, batch: int = 4, query: str = "q", digest: str = "d4") -> Epoch:
+    return Epoch("refunds", number, Origin(query, batch, digest))
+
+
+def recovered(committed: Epoch | None = None, held: tuple[Entry, ...] = (), base: int = 0, sinks: int = 2) -> Recovered:
+    stations = tuple(object() for _ in range(sinks))
+    beside = {f"sink{i}": entry for i, entry in enumerate(held)}
+    return Recovered(PipelineState("refunds", 1, None), stations, committed, base, 0, (), {}, None, beside)
+
+
+def test_a_batch_that_every_sink_holds_is_delivered_before_spark_has_acknowledged_it():
+    assert delivered_batch(recovered(epoch(4)), CHECKPOINT) == 4
+    assert delivered_batch(recovered(epoch(9), base=5), CHECKPOINT) == 4
+    whole = Entry(epoch(4), 1, "")
+    assert delivered_batch(recovered(epoch(3, 3, digest="d3"), (whole, whole)), CHECKPOINT) == 4
+
+
+def test_a_batch_that_has_to_run_again_is_not_delivered():
+    before = epoch(3, 3, digest="d3")
+    whole, part = Entry(epoch(4), 1, ""), Entry(epoch(4), 1, "", slots={0: (1, "")})
+    for run in (
+        recovered(),
+        # Its decision was reopened: only the epoch before it is committed.
+        recovered(before),
+        recovered(before, (whole,)),
+        recovered(before, (whole, part)),
+        # Another query, other offsets, and an older copy of the checkpoint that a person has accepted.
+        recovered(epoch(4, query="p")),
+        recovered(epoch(4, digest="other")),
+        recovered(epoch(4), base=1),
+    ):
+        assert delivered_batch(run, CHECKPOINT) == 3
+    assert delivered_batch(recovered(sinks=0), Checkpoint("cp")) == -1

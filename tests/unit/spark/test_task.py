@@ -66,6 +66,25 @@ def test_what_a_sink_says_on_an_executor_is_told_on_the_driver_once(kind, slots)
     assert said == [Noticed("refunds", "mended", "sink `refunds.out`: it is told now", sink="out")]
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("a row does not fit", "a row does not fit (epoch 0, slot 3)"),
+        ("a row of epoch 0 does not fit", "a row of epoch 0 does not fit"),
+    ],
+)
+def test_a_row_that_is_refused_is_told_with_its_epoch_and_slot(message, told, monkeypatch):
+    class Refusing(Talking):
+        def _run(self, batches):
+            raise RefusedError(message)
+
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: SimpleNamespace(partitionId=lambda: 3))
+    here = Here(task_of(Refusing))
+    with pytest.raises(RefusedError) as refused:
+        run_writers(here, here, 1, 0, 1, 0, Pace())
+    assert refused.value.message == told
+
+
 def test_a_task_that_has_nothing_to_say_says_nothing():
     class Quiet(Talking):
         def _run(self, batches):
