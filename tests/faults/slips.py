@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS ledger (epoch INTEGER, number INTEGER, slot TEXT, ori
                                    PRIMARY KEY (epoch, number));
 """
 
+_WHOLE = -1
+"""The number under which the ledger has that every slot of an epoch is in sight."""
+
 
 @contextmanager
 def _transaction(path: str) -> Iterator[sqlite3.Connection]:
@@ -120,15 +123,24 @@ class SlipCommitter:
     def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
         with self._fenced() as db:
             number, slot = record.slot.number, str(record.slot)
-            held = db.execute("SELECT 1 FROM ledger WHERE epoch = ? AND number = ?", [epoch.number, number])
+            held = db.execute(
+                "SELECT 1 FROM ledger WHERE epoch = ? AND number IN (?, ?)", [epoch.number, number, _WHOLE]
+            )
             if held.fetchone():
                 return ALREADY_COMMITTED
             if not db.execute("SELECT 1 FROM prepared WHERE slot = ?", [slot]).fetchone():
                 return Outcome.refused(f"`{slot}` is neither prepared nor committed")
             db.execute("INSERT INTO slips SELECT id, batch FROM staged WHERE slot = ?", [slot])
             _drop(db, record.slot)
-            values = [epoch.number, number, slot, json.dumps(epoch.to_json()), record.rows, record.checksum]
-            db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", values)
+            _enter(db, epoch, number, slot, record.rows, record.checksum)
+        return COMMITTED
+
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
+        with self._fenced() as db:
+            held = db.execute("SELECT 1 FROM ledger WHERE epoch >= ? AND number = ?", [epoch.number, _WHOLE])
+            if held.fetchone():
+                return ALREADY_COMMITTED
+            _enter(db, epoch, _WHOLE, "", 0, add_checksums(()))
         return COMMITTED
 
     def abort(self, prepared: Sequence[Prepared]) -> None:
@@ -153,7 +165,8 @@ class SlipCommitter:
             return Ledger(fence, None)
         slots = {number: (count, checksum) for _, number, count, checksum in rows}
         total = sum(count for count, _ in slots.values()), add_checksums(c for _, c in slots.values())
-        return Ledger(fence, Entry(Epoch.from_json(json.loads(rows[0][0])), *total, slots))
+        epoch = Epoch.from_json(json.loads(rows[0][0]))
+        return Ledger(fence, Entry(epoch, *total, None if _WHOLE in slots else slots))
 
     def close(self) -> None:
         pass
@@ -165,6 +178,11 @@ class SlipCommitter:
             if seen > self.fence:
                 raise FencedError.of(str(self.binding), self.binding.pipeline, self.fence, seen)
             yield db
+
+
+def _enter(db: sqlite3.Connection, epoch: Epoch, number: int, slot: str, rows: int, checksum: str) -> None:
+    values = [epoch.number, number, slot, json.dumps(epoch.to_json()), rows, checksum]
+    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
 def _drop(db: sqlite3.Connection, slot: Slot) -> None:

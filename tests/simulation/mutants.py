@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from pakka.contract.state import PipelineState
 from pakka.coordinator import epoch as epoch_module
+from pakka.coordinator import guard as guard_module
 from pakka.coordinator import recovery as recovery_module
 from pakka.coordinator.epoch import Coordinator
 from pakka.coordinator.guard import Finding
@@ -54,8 +55,10 @@ _abort_undecided = recovery_module.abort_undecided
 _decide = Coordinator._decide
 _commit = Coordinator._commit
 _check = Coordinator._check
+_ask = Station._ask
 _ask_slots = Station._ask_slots
 _ask_epoch = Station._ask_epoch
+_after_loss = epoch_module.after_loss
 _enter = Recovery._enter
 _prepare = Place.prepare
 _show = Place._show
@@ -170,6 +173,19 @@ def _answers(change: Mapping[Kind, Outcome]) -> tuple[tuple[object, str, Any], .
     return ((Station, "_ask_slots", of_slots), (Station, "_ask_epoch", of_epoch))
 
 
+def _loss_is_forgotten(self, decision, left, pool, *, is_lossy):
+    return _ask(self, decision, left, pool, is_lossy=False)
+
+
+def _only_lost_numbers(decision, lost, held, records):
+    """As it was: slots that the decision did not have are left out, unless the sink has lost all it had."""
+    numbers = {(p.slot.sink, p.slot.number) for ps in lost.values() for p in ps}
+    whole = {sink for sink, ps in lost.items() if len(ps) == len(decision.of_sink(sink))}
+    taken = _after_loss(decision, lost, held, records)
+    known = {p.slot for p in decision.prepared}
+    return tuple(p for p in taken if p.slot in known or p.slot.sink in whole or (p.slot.sink, p.slot.number) in numbers)
+
+
 def _sweep_nothing(stations, decided, fence):
     return () if decided else _abort_undecided(stations, decided, fence)
 
@@ -235,6 +251,7 @@ MUTANTS = (
         "the witnesses are not compared",
         _one(recovery_module, "examine", lambda state, *_: Finding(base=state.base)),
     ),
+    Mutant("S2", "an epoch in part is taken for a whole one", _one(guard_module, "has_hole", _no)),
     Mutant("S2", "offsets have no digest", _one(spark_module, "digest_of", lambda batch: "")),
     Mutant(
         "S3",
@@ -270,6 +287,8 @@ MUTANTS = (
     Mutant("E5", "an unknown commit is taken for success", _answers({Kind.UNKNOWN: COMMITTED})),
     Mutant("E5", "a commit not done is taken for success", _answers({Kind.RETRY: COMMITTED})),
     Mutant("E5", "a lost record is passed over", _answers({Kind.REFUSED: COMMITTED})),
+    Mutant("E5", "a lost record is forgotten when another is asked again", _one(Station, "_ask", _loss_is_forgotten)),
+    Mutant("E5", "only the slots that were lost are made again", _one(epoch_module, "after_loss", _only_lost_numbers)),
     Mutant("E5", "an unknown commit is taken for failure", _answers({Kind.UNKNOWN: Outcome.refused("taken for lost")})),
     Mutant("E6", "litter is not swept", _one(epoch_module, "abort_undecided", _sweep_nothing)),
     Mutant("E6", "swept before the commit", _one(Coordinator, "_commit", _sweep_then_commit)),

@@ -51,6 +51,7 @@ def test_the_seeds_reach_every_crash_point(tally):
         "epochs reopened",
         "sinks that held an epoch",
         "refusals mended",
+        "refusals of other slots",
         "late task refused",
         "driver: FencedError",
         "driver: RegressError",
@@ -105,7 +106,7 @@ def test_many_seeds_end_in_a_summary(capsys):
 
 
 def test_every_row_has_its_place():
-    batch = Batch(0, 35, slots=3)
+    batch = Batch(0, 35, partitions=3).on(cores=3)
     sinks = ("lake", "audit", "dead_letters")
     lake, audit, dead = (rows_of(batch, sink) for sink in sinks)
     count = batch.count()
@@ -115,3 +116,11 @@ def test_every_row_has_its_place():
     assert count.dropped == 5
     slots = [row for number in range(3) for row in rows_of(batch, "lake", number)]
     assert sorted(slots) == sorted(lake)
+
+
+def test_more_cores_split_a_batch_into_more_slots_of_which_some_are_the_same():
+    batch = Batch(0, 6, partitions=3)
+    fewer, more = batch.on(cores=2), batch.on(cores=8)
+    assert [fewer.slot(number) for number in range(fewer.slots)] == [(0, 3), (1, 2, 4, 5)]
+    assert [more.slot(number) for number in range(more.slots)] == [(0, 3), (1, 4), (2, 5)]
+    assert fewer.digest == more.digest

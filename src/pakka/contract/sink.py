@@ -9,7 +9,7 @@ A sink is split by role and by the place where it runs::
 A committer has one or both of two powers, as small mix-ins: `SlotCommit` makes each slot visible on its own and in
 parallel; `EpochCommit` makes the whole epoch visible in one operation, after the slots. A reader of a sink that has
 only `SlotCommit` can see a part of an epoch for a moment; a reader of one with `EpochCommit` never does. A committer with
-`SlotCommit` alone adds `EpochEntry`, by which its ledger learns that an epoch is whole.
+`SlotCommit` alone must have `EpochEntry` too, by which its ledger learns that an epoch is whole.
 """
 
 from __future__ import annotations

@@ -6,13 +6,16 @@ Anything else is refused with the command that a person may choose; no epoch is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pakka.contract.sink import Entry, Ledger
 from pakka.contract.state import Decision, PipelineState
 from pakka.errors import RegressError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
+
+Totals = Mapping[str, tuple[int, str]]
+"""By sink, the rows of an epoch and their checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,9 @@ def examine(
     state: PipelineState,
     checkpoint: Checkpoint | None,
     ledgers: Mapping[str, Ledger],
-    known_sinks: Collection[str] | None,
+    delivered: Totals | None,
 ) -> Finding:
-    """Compare the three. `known_sinks` are those of the last epoch; None if that is not known."""
+    """Compare the three. `delivered` is what the state store says of its last committed epoch, by sink; None if that is not known."""
     _check_open_sinks(state, ledgers)
     entries = {s: ledger.last for s, ledger in ledgers.items() if ledger.keeps_epochs}
     written = {s: e for s, e in entries.items() if e is not None}
@@ -39,10 +42,12 @@ def examine(
     story.check_checkpoint()
     story.check_origins()
     finding = story.adoption()
-    story.check_sinks(finding.adopt.number if finding.adopt else state.committed, known_sinks)
-    done = story.done()
     # An adopted epoch is newer than every decision, and all sinks were just seen to hold it.
-    if done is not None and finding.adopt is None:
+    if finding.adopt is not None:
+        return finding
+    story.check_sinks(state.committed, delivered)
+    done = story.done()
+    if done is not None:
         story.check_sinks(done.epoch.number, done.sinks)
     return finding
 
@@ -197,12 +202,14 @@ class _Story:
         decisions = [d for d in self.state.open if d.epoch.number <= acknowledged]
         return max(decisions, key=lambda d: d.epoch.number, default=None)
 
-    def check_sinks(self, committed: int, known: Collection[str] | None) -> None:
-        """Every sink must hold `committed`, and nothing newer than what may be under way."""
+    def check_sinks(self, committed: int, delivered: Totals | None) -> None:
+        """Every sink must hold `committed`, and nothing newer than what may be under way. `delivered` is what was committed to it."""
         for sink, entry in self.entries.items():
             number = entry.epoch.number if entry is not None else -1
-            if number < committed and (known is None or sink in known):
+            is_holed = entry is not None and number == committed and has_hole(entry, (delivered or {}).get(sink))
+            if (number < committed or is_holed) and (delivered is None or sink in delivered):
                 holds = f"only epochs up to {number}" if entry is not None else "nothing"
+                holds = f"epoch {number} only in part" if is_holed else holds
                 self._refuse(
                     f"sink `{sink}` holds {holds} of this pipeline, but epochs up to {committed} were committed to it: its "
                     "output was deleted or restored from an older copy",
@@ -218,3 +225,8 @@ class _Story:
 
     def _refuse(self, what: str, hint: str) -> None:
         raise RegressError(f"pipeline `{self.name}`: {what}; nothing was changed", hint=hint)
+
+
+def has_hole(entry: Entry, delivered: tuple[int, str] | None) -> bool:
+    """An epoch in part that was committed. The mark that it is whole can be lost with a server, and then its slots vouch for it."""
+    return entry.slots is not None and (entry.rows, entry.checksum) != delivered

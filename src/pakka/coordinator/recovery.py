@@ -87,7 +87,7 @@ class Recovery:
         ledgers = {s.name: self._ask(s.committer.ledger) for s in stations}
         row = self.store.find(self.pipeline, state.committed)
         try:
-            finding = examine(state, checkpoint, ledgers, row.sinks.keys() if row and row.sinks else None)
+            finding = examine(state, checkpoint, ledgers, row.sinks if row and row.sinks else None)
         except RegressError:
             # Then there is nothing for a person to mend.
             check_fence(self.store, self.pipeline, state.fence)
@@ -129,7 +129,7 @@ class Recovery:
         try:
             for name, sink in self.sinks.items():
                 binding = Binding(self.pipeline, name, self.spool)
-                stations.append(Station(binding, sink, sink.open_committer(binding, fence)))
+                stations.append(Station.open(binding, sink, fence))
                 if self.executors is not None and isinstance(stations[-1].committer, Spreading):
                     stations[-1].committer.spread(self.executors)
         except BaseException:

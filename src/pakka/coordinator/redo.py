@@ -46,10 +46,10 @@ def after_loss(
         named = holdings[sink].slots if sink in holdings else None
         holdings[sink] = Holding(entry.rows, entry.checksum, {**(named or {}), **(entry.slots or {})})
     _compare(decision.epoch, holdings, records, lacking=min(lost))
-    numbers = {(s.sink, s.number) for s in gone}
-    # A sink that lost all its records takes whatever slots the new run has, be it more or fewer than before.
-    whole = {sink for sink, ps in lost.items() if len(ps) == len(decision.of_sink(sink))}
-    made = (p for p in records if p.slot.sink in whole or (p.slot.sink, p.slot.number) in numbers)
+    # The new run may have more slots than the old one. What a sink keeps was just seen to be the same rows under the same numbers, so
+    # all others hold what it lacks.
+    there = {(p.slot.sink, p.slot.number) for p in kept}
+    made = (p for p in records if p.slot.sink in lost and (p.slot.sink, p.slot.number) not in there)
     return kept + tuple(p for p in made if p.slot.sink not in held or not _is_in(held[p.slot.sink], p))
 
 

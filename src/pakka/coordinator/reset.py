@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pakka.contract.sink import Ledger, Sink
 from pakka.contract.state import Decision, Owner, PipelineState, StateStore
-from pakka.coordinator.guard import examine
+from pakka.coordinator.guard import Totals, examine, has_hole
 from pakka.coordinator.recovery import abort_undecided, close_all, commit_all
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
@@ -54,19 +54,20 @@ class _Lack:
         return bool(self.committed or self.decided or self.elsewhere)
 
     @classmethod
-    def of(cls, state: PipelineState, ledgers: Mapping[str, Ledger], sink: str) -> _Lack:
+    def of(cls, state: PipelineState, ledgers: Mapping[str, Ledger], sink: str, delivered: Totals | None) -> _Lack:
+        """`delivered` is what the state store says of its last committed epoch."""
         last = ledgers[sink].last
         held = last.epoch.number if last else -1
-        # The rest of an epoch in part may be lost for ever. If the state store has it as committed, its slots vouch for it: the mark
-        # that it is whole can be lost with the server.
+        # The rest of an epoch in part may be lost for ever.
         have = held - 1 if last and last.slots is not None else held
         known = max([have, state.committed, *(d.epoch.number for d in state.open)])
         newest = _newest(state, ledgers)
         committed = Epoch(state.pipeline, state.committed, state.origin) if state.origin else None
+        is_holed = last is not None and held == state.committed and has_hole(last, (delivered or {}).get(sink))
         return cls(
             held,
             have,
-            (committed,) if committed and held < committed.number else (),
+            (committed,) if committed and (held < committed.number or is_holed) else (),
             tuple(d for d in state.open if d.of_sink(sink) and d.epoch.number > have),
             (newest,) if newest and newest.number > known else (),
         )
@@ -121,15 +122,15 @@ class Reset:
             raise RefusedError(
                 f"sink `{name}` keeps no ledger, so it lacks no epoch that pakka could know of; nothing was changed"
             )
-        lack = _Lack.of(state, ledgers, name)
+        delivered = self._delivered(state)
+        lack = _Lack.of(state, ledgers, name, delivered)
         if not lack.is_any:
-            others = [n for n in ledgers if n != name and _Lack.of(state, ledgers, n).is_any]
+            others = [n for n in ledgers if n != name and _Lack.of(state, ledgers, n, delivered).is_any]
             raise RefusedError(
                 f"sink `{name}` holds epoch {lack.held}, the newest of pipeline `{self.pipeline}`: it lacks nothing; nothing was "
                 "changed",
                 hint="; ".join(f"sink `{n}` does: `pakka reset {self.pipeline} --sink {n}`" for n in others),
             )
-        self._check_enters(state.fence, name)
         steps, follows = [self._fence_step(state)], []
         where = f"in the ledger of sink `{name}` ({self.sinks[name].target()}), with no rows"
         for epoch in lack.committed:
@@ -198,13 +199,17 @@ class Reset:
         close_all(stations)
         return state, ledgers
 
+    def _delivered(self, state: PipelineState) -> Totals | None:
+        row = self.store.find(self.pipeline, state.committed)
+        return row.sinks if row and row.sinks else None
+
     def _open(self, fence: int, only: str | None = None) -> tuple[Station, ...]:
         stations: list[Station] = []
         try:
             for name, sink in self.sinks.items():
                 if only in (None, name):
                     binding = Binding(self.pipeline, name, self.spool)
-                    stations.append(Station(binding, sink, sink.open_committer(binding, fence)))
+                    stations.append(Station.open(binding, sink, fence))
         except BaseException:
             close_all(stations)
             raise
@@ -272,18 +277,7 @@ class Reset:
         for epoch in lack.elsewhere:
             self._enter(station, epoch)
 
-    def _check_enters(self, fence: int, name: str) -> None:
-        """Refuse what could not be done before anything is done."""
-        (station,) = stations = self._open(fence, only=name)
-        close_all(stations)
-        if station.enter is None:
-            raise RefusedError(
-                f"{station.binding} commits slot by slot, and no epoch can be entered in its ledger without rows; nothing was changed",
-                hint="restore its output",
-            )
-
     def _enter(self, station: Station, epoch: Epoch) -> None:
-        assert station.enter is not None  # or there is no plan
         outcome = station.enter(epoch)
         if outcome.is_final:
             return
@@ -310,12 +304,9 @@ class Reset:
             for n, ledger in ledgers.items()
             if ledger.last and ledger.last.slots is not None and ledger.last.epoch.number > state.committed
         ]
-        row = self.store.find(self.pipeline, state.committed)
-        known = row.sinks.keys() if row and row.sinks else None
+        told = {n: ledgers.get(n, Ledger(0, None, keeps_epochs=False)) for n in self.sinks}
         try:
-            examine(
-                state, checkpoint, {n: ledgers.get(n, Ledger(0, None, keeps_epochs=False)) for n in self.sinks}, known
-            )
+            examine(state, checkpoint, told, self._delivered(state))
         except RegressError:
             return (*follows, _rows_follow(checkpoint, newest))
         agree = "checkpoint, state store and sinks agree as they are: a run would go on without this reset"

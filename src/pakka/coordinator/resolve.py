@@ -128,7 +128,7 @@ class Resolve:
         """As recovery does, which takes the fence first; here nothing is changed yet if it refuses."""
         state = found.state or PipelineState(self.desk.pipeline, 0, None)
         row = self.store.find(self.desk.pipeline, state.committed)
-        finding = examine(state, checkpoint, found.ledgers, row.sinks.keys() if row and row.sinks else None)
+        finding = examine(state, checkpoint, found.ledgers, row.sinks if row and row.sinks else None)
         return {finding.adopt.number} if finding.adopt else set()
 
     def _check_owner(self, found: Survey, take_over: bool) -> None:

@@ -38,13 +38,25 @@ class Station:
     def name(self) -> str:
         return self.binding.sink
 
-    @property
-    def enter(self) -> Callable[[Epoch], Outcome] | None:
-        """Enters an epoch in the ledger of the sink, with no more rows than are there. None: this sink cannot."""
-        committer = self.committer
-        if isinstance(committer, EpochCommit):
-            return lambda epoch: committer.commit_epoch(epoch, ())
-        return committer.enter_epoch if isinstance(committer, EpochEntry) else None
+    @classmethod
+    def open(cls, binding: Binding, sink: Sink, fence: int) -> Station:
+        committer = sink.open_committer(binding, fence)
+        if isinstance(committer, SlotCommit) and not isinstance(committer, EpochCommit | EpochEntry):
+            committer.close()
+            # With the state store lost, nobody could tell an epoch in part from one of which an older copy was restored.
+            raise SinkError(
+                f"{binding}: its committer makes slots visible one by one and has no `enter_epoch`, so that its ledger never learns that "
+                "an epoch is whole; no rows were changed",
+                hint="whoever wrote the sink adds it: see `EpochEntry` in `pakka.contract.sink`",
+            )
+        return cls(binding, sink, committer)
+
+    def enter(self, epoch: Epoch) -> Outcome:
+        """Enter an epoch in the ledger of the sink, with no more rows than are there."""
+        if isinstance(self.committer, EpochCommit):
+            return self.committer.commit_epoch(epoch, ())
+        assert isinstance(self.committer, EpochEntry)  # or it keeps no ledger
+        return self.committer.enter_epoch(epoch)
 
     def commit(
         self,
@@ -67,10 +79,10 @@ class Station:
         waits = retry.waits()
         began, tries, was_unknown = teller.clock(), 0, False
         while True:
-            outcome, left, gone = self._ask(decision, left, pool)
+            outcome, left, gone = self._ask(decision, left, pool, is_lossy=bool(lost))
             lost += gone
             tries += 1
-            if outcome.is_final or (gone and not left):
+            if outcome.is_final or (lost and not left):
                 if not lost:
                     teller.tell(self._committed(decision, tries, was_unknown, teller.clock() - began))
                 return lost
@@ -88,9 +100,11 @@ class Station:
         return Committed(self.binding.pipeline, decision.epoch.number, self.name, rows, tries, was_unknown, commit_s)
 
     def _ask(
-        self, decision: Decision, left: Sequence[Prepared], pool: Executor
+        self, decision: Decision, left: Sequence[Prepared], pool: Executor, *, is_lossy: bool
     ) -> tuple[Outcome, Sequence[Prepared], list[Prepared]]:
-        """Once: the worst outcome, what is still unsettled, and what is lost. Slots first, then the epoch as a whole."""
+        """Once: the worst outcome, what is still unsettled, and what is lost. Slots first, then the epoch as a whole; but never an epoch
+        of which a slot is lost, now or before (`is_lossy`): its ledger would call whole what has a hole.
+        """
         epoch = decision.epoch
         outcome = Outcome(Kind.COMMITTED)
         lost: list[Prepared] = []
@@ -102,7 +116,7 @@ class Station:
                 # An unknown answer outweighs a plain "not yet": the error must not promise that nothing happened.
                 worst = max((o for _, o in unsettled), key=lambda o: o.kind is Kind.UNKNOWN)
                 return worst, [p for p, _ in unsettled], lost
-            if lost:
+            if lost or is_lossy:
                 return Outcome.refused("some slots are lost"), (), lost
         if isinstance(self.committer, EpochCommit):
             every = decision.of_sink(self.name)

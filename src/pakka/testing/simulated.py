@@ -26,6 +26,8 @@ class World:
     epoch: Epoch | None = None
     """The newest epoch of which a slot is committed, and those slots: rows and checksum by number."""
     slots: dict[int, tuple[int, str]] = field(default_factory=dict)
+    is_whole: bool = False
+    """That epoch was entered as whole."""
     fence: int = 0
     answer: Callable[[str, Prepared], Outcome | None] = lambda _step, _record: None
     """Called before and after each commit with `before` or `after`; an outcome it returns is the answer given."""
@@ -104,7 +106,7 @@ class SimulatedCommitter:
             return told
         with self.world.lock:
             self._check_fence()
-            if record.slot in self.world.visible:
+            if record.slot in self.world.visible or self._is_settled(epoch):
                 return ALREADY_COMMITTED
             if self.world.prepared.pop(record.slot, None) is None:
                 return Outcome.refused(f"`{record.slot}` is not prepared and not committed")
@@ -114,8 +116,22 @@ class SimulatedCommitter:
 
     def _enter(self, epoch: Epoch, record: Prepared) -> None:
         if self.world.epoch != epoch:
-            self.world.epoch, self.world.slots = epoch, {}
+            self.world.epoch, self.world.slots, self.world.is_whole = epoch, {}, False
         self.world.slots[record.slot.number] = (record.rows, record.checksum)
+
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
+        with self.world.lock:
+            self._check_fence()
+            if self._is_settled(epoch):
+                return ALREADY_COMMITTED
+            if self.world.epoch != epoch:
+                self.world.epoch, self.world.slots = epoch, {}
+            self.world.is_whole = True
+            return COMMITTED
+
+    def _is_settled(self, epoch: Epoch) -> bool:
+        last = self.world.epoch
+        return last is not None and (last.number > epoch.number or (last == epoch and self.world.is_whole))
 
     def abort(self, prepared: Sequence[Prepared]) -> None:
         with self.world.lock:
@@ -134,9 +150,9 @@ class SimulatedCommitter:
         with self.world.lock:
             if self.world.epoch is None:
                 return Ledger(self.world.fence, None)
-            slots = dict(self.world.slots)
+            slots, is_whole = dict(self.world.slots), self.world.is_whole
         rows, checksum = sum(r for r, _ in slots.values()), add_checksums(c for _, c in slots.values())
-        return Ledger(self.world.fence, Entry(self.world.epoch, rows, checksum, slots))
+        return Ledger(self.world.fence, Entry(self.world.epoch, rows, checksum, None if is_whole else slots))
 
     def close(self) -> None:
         pass

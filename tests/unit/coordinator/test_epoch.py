@@ -3,6 +3,7 @@
 import uuid
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from pakka import points
@@ -17,13 +18,15 @@ from pakka.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from pakka.model.id import Binding
+from pakka.model.epoch import Count
+from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Outcome
+from pakka.model.prepared import SlotReport, checksum_of
 from pakka.sinks.memory import MemorySink, Space
 from pakka.testing.crash import POINTS
 from pakka.testing.simulated import SimulatedSink, World
 from pakka.testing.store import MemoryStore
-from tests.unit.coordinator.stage import Crash, Stage, crash_at
+from tests.unit.coordinator.stage import SCHEMA, Crash, Stage, crash_at
 
 
 @pytest.fixture
@@ -266,6 +269,54 @@ def test_a_lost_record_found_while_running_is_made_again_by_the_next_run(stage, 
         stage.run(0, prepare=lossy)
     stage.run(0)
     assert_exactly_once(stage, memory, world, 0)
+
+
+@pytest.mark.parametrize("answer", [Outcome.retry("somebody else is at it"), Outcome.unknown("no answer")])
+def test_an_epoch_of_which_a_slot_is_lost_is_not_entered_when_the_others_need_a_second_try(
+    stage, memory, world, answer
+):
+    """Once its ledger calls the epoch whole, no slot of it is missed any more."""
+    answers = iter([answer])
+    world.answer = lambda step, record: next(answers, None) if (step, record.slot.number) == ("before", 1) else None
+
+    def lossy(epoch, fence):
+        harvest = stage.prepare(epoch, fence)
+        world.lose(next(s for s in world.prepared if s.number == 0))
+        return harvest
+
+    with pytest.raises(RefusedError, match="has lost 1"):
+        stage.run(0, prepare=lossy)
+    assert (slots_of(world), world.is_whole) == ([(0, 1)], False)
+    stage.run(0)
+    assert_exactly_once(stage, memory, world, 0)
+
+
+def test_an_epoch_that_runs_again_after_a_loss_may_have_more_slots(world):
+    """Three parts of the source in two slots, and on a larger machine in three: the slot that is kept is the same."""
+    stage = Stage({"slots": SimulatedSink(world)}, rows=1)
+    with crash_at("decide.after"), pytest.raises(Crash):
+        stage.run(0, prepare=coalesced(stage, [[0], [1, 2]]))
+    world.lose(next(s for s in world.prepared if s.number == 1))
+    stage.run(0, prepare=coalesced(stage, [[0], [1], [2]]))
+    assert {slot.number: record.rows for slot, record in world.visible.items()} == {0: 1, 1: 1, 2: 1}
+    assert world.prepared == {}
+
+
+def coalesced(stage, parts):
+    """Slots that hold these rows."""
+
+    def prepare(epoch, fence):
+        reports = []
+        for number, ids in enumerate(parts):
+            stage.attempt += 1
+            slot = Slot("refunds", "slots", epoch.number, fence, number, stage.attempt)
+            writer = stage.sinks["slots"].open_writer(Binding("refunds", "slots", "spool"), slot, SCHEMA)
+            writer.write(pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA))
+            record = writer.prepare(checksum_of(sum(i * 7919 + 1 for i in ids)))
+            reports.append(SlotReport(number, (record,), Count(len(ids), len(ids))))
+        return Harvest(len(parts), reports)
+
+    return prepare
 
 
 class FlakyStore(MemoryStore):

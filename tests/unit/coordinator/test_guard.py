@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pakka.errors import RegressError
+from pakka.errors import RegressError, SinkError
 from pakka.sinks.memory import MemorySink, Space
 from pakka.testing.simulated import SimulatedSink, World
 from pakka.testing.store import MemoryStore
@@ -105,6 +105,47 @@ def test_a_state_store_lost_with_rows_that_came_out_differently_stops(memory):
     stage.store, stage.rows = MemoryStore(), 5
     with pytest.raises(RegressError, match="had to run again"):
         stage.run(0)
+
+
+class TestAnAcknowledgedEpochThatASinkHoldsInPart:
+    """Its output was restored from a copy that was made while the epoch was being committed; or only the mark is lost that it is whole."""
+
+    @pytest.fixture
+    def world(self):
+        return World()
+
+    @pytest.fixture(params=["settled", "open"])
+    def stage(self, world, request):
+        """In the state store the epoch is committed, or still decided: the next one's decision would have settled it."""
+        stage = Stage({"slots": SimulatedSink(world)})
+        if request.param == "settled":
+            stage.run(3)
+        else:
+            with crash_at("begin", nth=5), pytest.raises(Crash):
+                stage.run(4)
+        world.is_whole = False
+        return stage
+
+    def test_is_refused_if_rows_of_it_are_gone(self, stage, world):
+        del world.slots[0]
+        with pytest.raises(
+            RegressError, match=r"sink `slots` holds epoch 3 only in part .* but epochs up to 3"
+        ) as error:
+            stage.run(4)
+        assert "pakka reset refunds --sink slots" in error.value.hint
+        assert max(slot.epoch for slot in world.visible) == 3
+        stage.reset().accept_sink("slots").apply()
+        stage.run(4)
+        assert max(slot.epoch for slot in world.visible) == 4
+
+    def test_is_taken_for_whole_if_its_slots_vouch_for_it(self, stage, world):
+        stage.run(4)
+        assert sorted((s.epoch, s.number) for s in world.visible) == [(e, n) for e in range(5) for n in range(2)]
+
+    def test_is_refused_if_the_state_store_that_could_tell_is_lost(self, stage):
+        stage.store = MemoryStore()
+        with pytest.raises(RegressError, match="holds epoch 3 only in part"):
+            stage.run(4)
 
 
 def test_a_lost_state_store_and_checkpoint_are_refused(stage):
@@ -227,3 +268,30 @@ def test_an_epoch_that_one_sink_held_before_is_known_to_be_in_both(stage, memory
     stage.run(4)
     Space._named.pop(memory.space)
     refused(stage, "sink `whole` holds nothing", "pakka reset refunds --sink whole")
+
+
+class SlotsOnly:
+    """A committer without `enter_epoch`."""
+
+    def __init__(self, committer):
+        self._committer = committer
+
+    def __getattr__(self, name):
+        if name == "enter_epoch":
+            raise AttributeError(name)
+        return getattr(self._committer, name)
+
+
+class SlotsOnlySink(SimulatedSink):
+    def open_committer(self, binding, fence):
+        return SlotsOnly(super().open_committer(binding, fence))
+
+
+def test_a_sink_that_cannot_be_told_that_an_epoch_is_whole_is_refused_before_its_first_row():
+    world = World()
+    stage = Stage({"slots": SlotsOnlySink(world)})
+    with pytest.raises(SinkError, match="makes slots visible one by one and has no `enter_epoch`"):
+        stage.run(0)
+    with pytest.raises(SinkError, match="has no `enter_epoch`"):
+        stage.reset().accept_sink("slots")
+    assert (world.prepared, world.visible, world.fence) == ({}, {}, 0)

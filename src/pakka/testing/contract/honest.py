@@ -20,7 +20,7 @@ from pakka.testing.contract.verdict import Broken, NotApplicable, require
 
 @case(Beside.HONESTY)
 def it_has_the_shape_of_the_contract(trial: Trial) -> None:
-    """Sink, writer and committer have their methods, and the committer at least one power to commit."""
+    """Sink, writer and committer have their methods; the committer has a power to commit, and one to call an epoch whole."""
     require(isinstance(trial.sink, Sink), f"{type(trial.sink).__name__} lacks methods of `Sink`")
     driver = trial.driver(1)
     writer = driver.writer(driver.slot(0))
@@ -30,6 +30,11 @@ def it_has_the_shape_of_the_contract(trial: Trial) -> None:
     require(isinstance(committer, Committer), f"{type(committer).__name__} lacks methods of `Committer`")
     has_power = isinstance(committer, SlotCommit | EpochCommit)
     require(has_power, f"{type(committer).__name__} has neither `commit` nor `commit_epoch`")
+    is_told = isinstance(committer, EpochCommit | EpochEntry)
+    require(
+        is_told,
+        f"{type(committer).__name__} commits slot by slot, and has no `enter_epoch` to learn that an epoch is whole",
+    )
     guarantee: object = trial.sink.guarantee()
     require(isinstance(guarantee, SinkGuarantee), f"guarantee() gives {guarantee!r}, not a SinkGuarantee")
 
@@ -191,9 +196,6 @@ def an_epoch_in_part_is_not_called_whole(trial: Trial) -> None:
     heir = trial.driver(2, (epoch_of(0), records))
     heir.must_commit(0, records, "the commit of the others")
     last = heir.committer.ledger().last
-    if not isinstance(heir.committer, EpochEntry):
-        require(last is not None and last.slots is not None, "it never learns that an epoch is whole, and calls one so")
-        return
     require(
         last is not None and last.slots is None, "every slot is visible and entered, and the epoch is not called whole"
     )
@@ -208,9 +210,8 @@ def an_epoch_accepted_as_whole_refuses_no_slot(trial: Trial) -> None:
     """A person accepts that the rest of an epoch is lost. From then on it is whole: a slot of it that is refused would run again."""
     driver = trial.driver(1)
     committer = driver.committer
-    is_entered = isinstance(committer, EpochEntry) and not isinstance(committer, EpochCommit)
-    if not isinstance(committer, SlotCommit) or not is_entered:
-        raise NotApplicable("it does not commit slot by slot, or is never told that an epoch is whole")
+    if not isinstance(committer, SlotCommit) or isinstance(committer, EpochCommit):
+        raise NotApplicable("it makes whole epochs visible, and never a part")
     records, batches = driver.prepare(0)
     require(commit_slot(committer, epoch_of(0), records[0]).is_final, "the commit of one slot of three is not final")
     driver.abort(records[1:], "abort of the others")

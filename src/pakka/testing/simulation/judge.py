@@ -46,6 +46,8 @@ class Judge:
         self.open: dict[Slot, None] = {}
         """What the open decision names, as the state store has it now."""
         self.batches: dict[Origin, Batch] = {}
+        self.cores: dict[int, int] = {}
+        """How many the driver has that prepares under a fence."""
 
     # What happens in the state store.
 
@@ -103,8 +105,10 @@ class Judge:
         if twice or len(set(rows)) < len(rows):
             raise self.world.fail(ONCE, f"{where}: rows {twice or sorted(rows)} are shown again")
         batch = self.batches[epoch.origin]
-        number = slots[0].number if kind == "slotwise" else None
-        expected = rows_of(batch, sink, number)
+        if kind == "slotwise":
+            expected = rows_of(batch.on(self.cores[slots[0].fence]), sink, slots[0].number)
+        else:
+            expected = rows_of(batch, sink)
         if sorted(rows) != sorted(expected):
             raise self.world.fail(WHOLE, f"{where}: shows rows {sorted(rows)} of {sorted(expected)}")
 

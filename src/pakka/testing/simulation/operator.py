@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pakka.model.id import Slot
 from pakka.testing.simulation.driver import Driver
 from pakka.testing.simulation.judge import PROGRESS, REASON, Judge
-from pakka.testing.simulation.place import Place
+from pakka.testing.simulation.place import Place, totals_of
 from pakka.testing.simulation.plan import Fault
 from pakka.testing.simulation.sinks import PlaceSink
+from pakka.testing.simulation.source import rows_of
 from pakka.testing.simulation.spark import PIPELINE, CheckpointDirectory, Spark, draw_batch
 from pakka.testing.simulation.store import PlaceStore
 from pakka.testing.simulation.world import World
@@ -40,19 +42,25 @@ class Operator:
         """Puts back what was taken away on purpose, once the guard has refused to go on without it."""
         self.planned_before = -1
         self.is_refused = False
+        self.cores = world.plan.slots_most
         self.store_copies: list[Copy] = [self.store.memory.copy()]
         self.checkpoint_copies: list[CheckpointDirectory] = []
         self.place_copies: list[Place] = []
+        self.part_copies: dict[str, Place] = {}
+        """The last copy of each sink that was made while it held an epoch in part."""
 
     def start(self) -> None:
         """Start a driver."""
         name = f"driver {len(self.drivers) + 1}"
-        spark = Spark(name, self.world, self.judge, self.checkpoint, self.sinks)
+        if self.world.strikes(Fault.CORES):
+            most = self.world.plan.slots_most
+            self.cores = self.world.chance.randint((most + 1) // 2, most)
+        spark = Spark(name, self.world, self.judge, self.checkpoint, self.sinks, self.cores)
         running = {unit.name for unit in self.world.baton.units}
         beside = [d for d in self.drivers if d.name in running]
         driver = Driver(name, self.world, spark, self.store, self.sinks, beside, self.on_refusal)
         self.drivers.append(driver)
-        self.world.note("starts", name, who="operator")
+        self.world.note("starts", f"{name}, {self.cores} cores", who="operator")
         self.world.baton.spawn(name, driver.run)
 
     def on_freeze(self) -> None:
@@ -65,10 +73,12 @@ class Operator:
             self.start()
 
     def on_step(self, what: str) -> None:
-        """While drivers run. A state store is lost anywhere, and most often where it hurts: between decision and end."""
+        """While drivers run. A state store or a record is lost anywhere, most often where it hurts: between decision and end."""
         world = self.world
         if world.is_calm:
             return
+        if what == "at commit.slot":
+            self._back_up_parts()
         if world.strikes(Fault.RIVAL):
             self._start_beside()
         for _ in range(4 if what.startswith(_HURTS) else 1):
@@ -76,8 +86,8 @@ class Operator:
                 self._replace_store("lost", Copy({}, {}))
             if world.strikes(Fault.STORE_RESTORED):
                 self._replace_store("restored", world.chance.choice(self.store_copies))
-        if world.strikes(Fault.RECORD_LOST):
-            self._lose_record()
+            if world.strikes(Fault.RECORD_LOST):
+                self._lose_record()
 
     def on_idle(self) -> None:
         """No driver is left: look how the last one ended, break something perhaps, and start the next."""
@@ -109,9 +119,28 @@ class Operator:
         """The guard has refused. There must be a reason, and it is mended when no driver runs any more."""
         if driver.has_old_knowledge:
             return
+        fitting = [cores for cores in range(1, self.world.plan.slots_most + 1) if self._fits(cores)]
+        if fitting and driver.spark.cores not in fitting:
+            # An epoch that runs again in other slots than sinks hold is refused. Where it is run as before, it is not.
+            self.cores = self.world.chance.choice(fitting)
+            self.world.note("goes back to", f"{self.cores} cores", who="operator")
+            self.world.counts["refusals of other slots"] += 1
+            return
         self.is_refused = self._is_tampered
         if not self.is_refused:
             raise self.world.fail(REASON, f"{driver.name} was refused, and nothing had been touched")
+
+    def _fits(self, cores: int) -> bool:
+        """Does a driver with so many cores make the very slots that sinks hold of an epoch in part?"""
+        return all(self._fits_in(place, cores) for place in self.places.values())
+
+    def _fits_in(self, place: Place, cores: int) -> bool:
+        entry = place.entry
+        if entry is None or entry.slots is None:
+            return True
+        batch = self.judge.batches[entry.epoch.origin].on(cores)
+        made = {number: totals_of(rows_of(batch, place.name, number)) for number in range(batch.slots)}
+        return all(made.get(number) == slot for number, slot in entry.slots.items())
 
     def _mend(self) -> None:
         assert self.undo is not None
@@ -126,6 +155,12 @@ class Operator:
         self.checkpoint_copies = [*self.checkpoint_copies[-_COPIES:], self.checkpoint.copy()]
         copies = [place.copy() for place in self.places.values()]
         self.place_copies = [*self.place_copies[-_COPIES * len(copies) :], *copies]
+
+    def _back_up_parts(self) -> None:
+        """A copy that was made while a driver ran has what was committed by then."""
+        for place in self.places.values():
+            if place.entry is not None and place.entry.slots is not None:
+                self.part_copies[place.name] = place.copy()
 
     def _replace_store(self, how: str, copy: Copy) -> None:
         self.world.note(f"STATE STORE {how}", who="operator")
@@ -160,11 +195,13 @@ class Operator:
         elif self.checkpoint.planned > self.checkpoint.acknowledged and world.strikes(Fault.CHECKPOINT_REPLANNED):
             self._tampered("BATCH planned again", lambda: self.checkpoint.restore(before))
             number = self.checkpoint.planned
-            first = self.checkpoint.offsets[number].first
-            self.checkpoint.offsets[number] = draw_batch(world, first)
+            planned = self.checkpoint.offsets[number]
+            again = draw_batch(world, planned.first)
+            self.checkpoint.offsets[number] = replace(again, partitions=planned.partitions)
             self.planned_before = number - 1
         elif world.strikes(Fault.SINK_RESTORED):
-            copy = world.chance.choice(self.place_copies)
+            parts = list(self.part_copies.values())
+            copy = world.chance.choice(parts if parts and world.chance.random() < 0.5 else self.place_copies)
             self._restore_sink(self.places[copy.name], copy)
 
     def _restore_sink(self, place: Place, copy: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pakka.contract.sink import Entry
 from pakka.errors import FencedError, SinkError
@@ -14,6 +14,11 @@ from pakka.model.prepared import Prepared, add_checksums, checksum_of
 from pakka.testing.simulation.judge import Judge
 
 Rows = tuple[int, ...]
+
+
+def totals_of(rows: Rows) -> tuple[int, str]:
+    """How many, and their checksum."""
+    return len(rows), checksum_of(sum(row * 7919 + 1 for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Place:
             # The same id twice: the first one wins.
             self.staged[slot] = Staged(rows, self.judge.acknowledged, is_prepared=True)
         self.judge.prepared(self.name, slot)
-        return Prepared(slot, len(rows), checksum_of(sum(row * 7919 + 1 for row in rows)))
+        return Prepared(slot, *totals_of(rows))
 
     def discard(self, slot: Slot) -> None:
         self.staged.pop(slot, None)
@@ -135,6 +140,8 @@ class Place:
         last = self.entry
         if last and last.epoch.number == epoch.number and last.epoch != epoch:
             raise SinkError(f"sink `{self.name}`: holds an epoch {epoch.number} of {last.epoch.origin}")
+        if self._is_entered(epoch):
+            return ALREADY_COMMITTED
         held = last.slots if last and last.slots and last.epoch == epoch else {}
         if not self._is_whole(record):
             # What is gone may be what is committed, and the ledger can tell. What is there it commits: that no slot is decided
@@ -148,6 +155,20 @@ class Place:
         self.entry = Entry(epoch, rows, checksum, slots)
         del self.staged[record.slot]
         return COMMITTED
+
+    def enter_epoch(self, epoch: Epoch, fence: int) -> Outcome:
+        """Every slot of it is visible, or it has none."""
+        self.check_fence(fence, self.fence)
+        last = self.entry
+        if self._is_entered(epoch):
+            return ALREADY_COMMITTED
+        self.entry = replace(last, slots=None) if last and last.epoch == epoch else Entry(epoch, 0, add_checksums(()))
+        return COMMITTED
+
+    def _is_entered(self, epoch: Epoch) -> bool:
+        """It is whole, or older than what is here."""
+        last = self.entry
+        return last is not None and (last.epoch.number > epoch.number or (last.epoch == epoch and last.slots is None))
 
     def abort(self, prepared: Sequence[Prepared], fence: int) -> None:
         self.check_fence(fence, max(self.fence, self.spool_fence))

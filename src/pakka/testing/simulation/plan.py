@@ -22,6 +22,7 @@ class Fault(Enum):
     TASK_SILENT = "task handed nothing back"
     TASK_TWIN = "speculative twin prepared too"
     TASK_LATE = "speculative twin prepared late"
+    CORES = "driver started with another number of cores"
     RECORD_LOST = "sink lost a prepared record"
     STORE_LOST = "state store lost"
     STORE_RESTORED = "state store restored from an older copy"
@@ -46,6 +47,7 @@ RATES: dict[Fault, float] = {
     Fault.TASK_SILENT: 0.03,
     Fault.TASK_TWIN: 0.08,
     Fault.TASK_LATE: 0.06,
+    Fault.CORES: 0.15,
     Fault.RECORD_LOST: 0.004,
     Fault.STORE_LOST: 0.003,
     Fault.STORE_RESTORED: 0.003,
@@ -55,7 +57,7 @@ RATES: dict[Fault, float] = {
     Fault.SINK_RESTORED: 0.12,
 }
 
-# Some holes open only where a few faults meet at the right moment. Every third seed has one such few, often, and no others.
+# Some holes open only where a few faults meet at the right moment. Nearly half of the seeds have one such few, often, and no others.
 STORE_FOCUS: dict[Fault, float] = {
     Fault.STORE_LOST: 0.01,
     Fault.STORE_RESTORED: 0.005,
@@ -65,6 +67,16 @@ STORE_FOCUS: dict[Fault, float] = {
     Fault.RECORD_LOST: 0.004,
 }
 RIVAL_FOCUS: dict[Fault, float] = {Fault.RIVAL: 0.03, Fault.FREEZE: 0.02, Fault.TASK_LATE: 0.1}
+LOSS_FOCUS: dict[Fault, float] = {
+    Fault.RECORD_LOST: 0.01,
+    Fault.CORES: 0.5,
+    Fault.UNAVAILABLE: 0.03,
+    Fault.STORE_RESTORED: 0.001,
+    Fault.CRASH: 0.004,
+}
+BACKUP_FOCUS: dict[Fault, float] = {Fault.SINK_RESTORED: 0.3, Fault.CRASH: 0.02}
+SLOTWISE_FOCUS = (STORE_FOCUS, LOSS_FOCUS, BACKUP_FOCUS)
+"""Sinks that commit slot by slot are the ones that have an epoch in part."""
 
 KINDS = ("aggregated", "spooled", "slotwise")
 
@@ -78,6 +90,7 @@ class Plan:
     rows: int
     batch_most: int
     slots_most: int
+    """Partitions that a batch of the source has at most, and cores that a driver has."""
     sweep_every: int
     attempts: int
     """How often the coordinator asks a sink or the store before it gives up."""
@@ -96,17 +109,19 @@ def _some(chance: Random) -> dict[Fault, float]:
 def draw(chance: Random) -> Plan:
     """The plan of a seed."""
     names = ("lake", "audit", "dead_letters")[: chance.choice((1, 2, 2, 3))]
-    focus = chance.choice((None, None, None, None, STORE_FOCUS, RIVAL_FOCUS))
-    kinds = ("slotwise",) if focus is STORE_FOCUS and chance.random() < 0.7 else KINDS
+    focus = chance.choice((*(None,) * 6, STORE_FOCUS, RIVAL_FOCUS, LOSS_FOCUS, LOSS_FOCUS, BACKUP_FOCUS))
+    kinds = ("slotwise",) if focus in SLOTWISE_FOCUS and chance.random() < 0.7 else KINDS
+    # Only an epoch of several slots, with rows in them, can be there in part.
+    least = 3 if focus in (LOSS_FOCUS, BACKUP_FOCUS) else 1
     return Plan(
         sinks=tuple((name, chance.choice(kinds)) for name in names),
         rows=chance.randint(6, 24),
-        batch_most=chance.randint(2, 6),
-        slots_most=chance.randint(1, 3),
+        batch_most=chance.randint(least + 1, 6),
+        slots_most=chance.randint(least, 4),
         sweep_every=chance.randint(2, 4),
         attempts=chance.randint(2, 4),
         stay=chance.choice((0.5, 0.8, 0.95, 0.99)),
         rates=dict(focus or _some(chance)),
-        faults_most=chance.randint(1, 12),
+        faults_most=chance.randint(least, 12),
         drivers_most=chance.choice((2, 2, 3)),
     )

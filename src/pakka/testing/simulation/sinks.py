@@ -114,6 +114,9 @@ class AggregatedCommitter(PlaceCommitter):
         place, records = self.place, tuple(prepared)
         lacks = self.world.ask(place.name, "look", lambda: place.lacks(epoch, records, self.fence), epoch.number)
         if lacks is not None:
+            if lacks.is_final:
+                # The epoch may be visible by other attempts than these, which nobody needs any more.
+                self.world.tell(place.name, "tidy", lambda: place.empty(records), epoch.number)
             return lacks
         reach("commit.publish", epoch.number)
         detail = (epoch.number, [p.slot for p in records])
@@ -153,3 +156,6 @@ class SlotwiseCommitter(PlaceCommitter):
 
     def _commit(self, epoch: Epoch, record: Prepared) -> Outcome:
         return self._tell("commit", lambda: self.place.commit_slot(epoch, record, self.fence), record.slot)
+
+    def enter_epoch(self, epoch: Epoch) -> Outcome:
+        return self._tell("enter", lambda: self.place.enter_epoch(epoch, self.fence), epoch.number)

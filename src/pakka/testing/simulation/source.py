@@ -6,7 +6,7 @@ good sinks takes even ones only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pakka.model.epoch import Count
 
@@ -16,21 +16,31 @@ HALF = "audit"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Source offsets: the rows from `first` up to, and without, `end`, in so many slots."""
+    """Source offsets: the rows from `first` up to, and without, `end`, in so many partitions of the source."""
 
     first: int
     end: int
+    partitions: int = 1
     slots: int = 1
+    """Into how many a run puts those partitions."""
+
+    def on(self, cores: int) -> Batch:
+        """This batch as a machine with so many cores runs it."""
+        return replace(self, slots=min(self.partitions, cores))
 
     @property
     def digest(self) -> str:
         return f"{self.first}-{self.end}"
 
-    def slot(self, number: int) -> range:
-        return range(self.first + number, self.end, self.slots)
+    def slot(self, number: int) -> tuple[int, ...]:
+        """Neighbouring partitions, as Spark puts them together: of three, two slots get {0} and {1, 2}. So some slots may come out
+        equal where there are more of them.
+        """
+        mine = range(number * self.partitions // self.slots, (number + 1) * self.partitions // self.slots)
+        return tuple(row for row in range(self.first, self.end) if (row - self.first) % self.partitions in mine)
 
     def count(self, number: int | None = None) -> Count:
-        rows = range(self.first, self.end) if number is None else self.slot(number)
+        rows = tuple(range(self.first, self.end)) if number is None else self.slot(number)
         dead = sum(is_dead(row) for row in rows)
         dropped = sum(is_dropped(row) for row in rows)
         return Count(len(rows), len(rows) - dead - dropped, dead, dropped)

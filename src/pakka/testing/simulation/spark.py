@@ -9,9 +9,10 @@ from pakka.coordinator.epoch import Harvest
 from pakka.errors import AbortedError, FencedError, PakkaError, RefusedError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.model.id import Binding, Slot
-from pakka.model.prepared import Prepared, SlotReport, checksum_of
+from pakka.model.prepared import Prepared, SlotReport
 from pakka.points import reach
 from pakka.testing.simulation.judge import Judge
+from pakka.testing.simulation.place import totals_of
 from pakka.testing.simulation.plan import Fault
 from pakka.testing.simulation.sinks import PlaceSink, PlaceWriter
 from pakka.testing.simulation.source import Batch, rows_of
@@ -61,13 +62,20 @@ class Spark:
     """One driver's Spark: its query, and its tasks. The checkpoint is everybody's."""
 
     def __init__(
-        self, name: str, world: World, judge: Judge, checkpoint: CheckpointDirectory, sinks: Mapping[str, PlaceSink]
+        self,
+        name: str,
+        world: World,
+        judge: Judge,
+        checkpoint: CheckpointDirectory,
+        sinks: Mapping[str, PlaceSink],
+        cores: int,
     ) -> None:
         self.name = name
         self.world = world
         self.judge = judge
         self.checkpoint = checkpoint
         self.sinks = sinks
+        self.cores = cores
         self._attempts = 0
 
     def look(self) -> Checkpoint:
@@ -113,8 +121,9 @@ class Spark:
 
     def prepare(self, epoch: Epoch, fence: int) -> Harvest:
         """The one Spark job of an epoch."""
-        batch = self.checkpoint.offsets[epoch.origin.batch]
+        batch = self.checkpoint.offsets[epoch.origin.batch].on(self.cores)
         self.judge.batches[epoch.origin] = batch
+        self.judge.cores[fence] = self.cores
         reports = []
         for number in self.world.chance.sample(range(batch.slots), batch.slots):
             report = self._slot(epoch, fence, batch, number)
@@ -161,7 +170,7 @@ class Spark:
             if self.world.strikes(Fault.TASK_FAILED):
                 raise AbortedError(f"slot {number} was told to fail")
             for writer in writers:
-                prepared.append(writer.prepare(checksum_of(sum(row * 7919 + 1 for row in writer.rows))))
+                prepared.append(writer.prepare(totals_of(writer.rows)[1]))
                 reach("task.prepared", epoch.number)
         except PakkaError as error:
             self._discard(writers, error)
@@ -213,4 +222,6 @@ class Late:
 def draw_batch(world: World, first: int) -> Batch:
     """The next batch as the source has it now. Now and then it is empty."""
     size = 0 if world.chance.random() < 0.08 else world.chance.randint(1, world.plan.batch_most)
-    return Batch(first, min(first + size, world.plan.rows), world.chance.randint(1, world.plan.slots_most))
+    most = world.plan.slots_most
+    partitions = world.chance.choice((most, world.chance.randint(1, most)))
+    return Batch(first, min(first + size, world.plan.rows), partitions)

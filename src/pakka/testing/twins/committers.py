@@ -246,6 +246,12 @@ class Careworn(HonestSlotCommitter):
         return COMMITTED
 
 
+class Deaf(HonestSlotCommitter):
+    """Cannot be told that an epoch is whole."""
+
+    enter_epoch = None  # type: ignore[assignment]
+
+
 class Hoarding(HonestCommitter):
     """Keeps the staged copy of what it has committed."""
 

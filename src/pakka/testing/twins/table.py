@@ -147,6 +147,11 @@ TWINS: dict[str, Twin] = {
         committer=c.Exacting,
     ),
     "careworn": Twin("never calls an epoch whole", ("an_epoch_in_part_is_not_called_whole",), committer=c.Careworn),
+    "deaf": Twin(
+        "commits slot by slot and cannot be told that an epoch is whole",
+        ("it_has_the_shape_of_the_contract",),
+        committer=c.Deaf,
+    ),
     "blind": Twin(
         "pending is always empty",
         ("pending_tells_the_truth", "a_new_process_finds_what_is_pending_and_finishes_it"),
