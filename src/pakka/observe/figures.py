@@ -95,6 +95,12 @@ class Figures:
             return [SOURCE, STATE, *map(sink_part, self.sinks)]
         return [(sink,) for sink in self.sinks] if "sink" in metric.labels else [()]
 
+    @property
+    def has_started(self) -> bool:
+        """The run has recovered, and so has a fence."""
+        with self._lock:
+            return bool(self._values[c.FENCE])
+
     def take(self, event: Event) -> None:
         """Note an event."""
         with self._lock:

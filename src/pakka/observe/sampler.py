@@ -18,7 +18,7 @@ from pakka.contract.lag import Lag, Lagging, LaggingSink
 from pakka.contract.pipeline import Pipeline
 from pakka.contract.state import Owner, PipelineState
 from pakka.coordinator.doubt import Desk, Survey
-from pakka.errors import PakkaError
+from pakka.errors import PakkaError, UsageError
 from pakka.model.id import Binding
 from pakka.observe.figures import SOURCE, STATE, Figures, Part, sink_part
 from pakka.state import open_store
@@ -59,9 +59,11 @@ class Sampler(threading.Thread):
         try:
             with closing(open_store(self.pipeline.state, must_exist=True)) as store:
                 survey = desk.survey(store)
-        except PakkaError:
-            # Not there yet, or not to be reached: the sinks still have much to tell.
-            failed.append(STATE)
+        except PakkaError as error:
+            # The first run of a pipeline makes it, when Spark is up. Until then there is none to be asked.
+            is_to_come = isinstance(error, UsageError) and not self.figures.has_started
+            failed += [] if is_to_come else [STATE]
+            # The sinks still have much to tell.
             survey = desk.survey(None)
         failed += [sink_part(name) for name in sinks if name not in survey.ledgers]
         self.figures.see_doubts(_doubts(survey), failed)

@@ -12,6 +12,7 @@ import pytest
 from pakka.contract.lag import Lag, Lagging
 from pakka.contract.pipeline import Pipeline
 from pakka.errors import UnavailableError
+from pakka.model.event import Event, Started
 from pakka.model.id import Binding
 from pakka.observe import catalogue as c
 from pakka.observe.figures import SOURCE, STATE, Figures, sink_part
@@ -66,8 +67,10 @@ def pipeline(state: str, sinks: dict, source=None) -> Pipeline:
     return Pipeline("refunds", source or RateSource(), sinks, state=state, spool=spool)
 
 
-def looked(pipeline: Pipeline) -> dict:
+def looked(pipeline: Pipeline, *events: Event) -> dict:
     figures = Figures(pipeline.name, pipeline.outputs, lambda: 0.0)
+    for event in events:
+        figures.take(event)
     Sampler(pipeline, figures).look()
     return {reading.metric: dict(reading.values) for reading in figures.read()}
 
@@ -104,10 +107,20 @@ def test_without_a_state_store_the_sinks_are_asked_all_the_same(state):
     world = World()
     sinks = {"slots": SimulatedSink(world)}
     left_by_a_crash(Stage(sinks), "decide.before")
-    seen = looked(pipeline(state, sinks))
+    seen = looked(pipeline(state, sinks), Started("refunds", 1, -1, 0, 0))
     assert seen[c.IN_DOUBT] == {("slots",): 2}
     assert seen[c.LOOKS_FAILED][STATE] == 1
     assert not Path(state.removeprefix("sqlite:///")).exists()
+
+
+def test_a_state_store_that_the_first_run_has_yet_to_make_is_no_failed_look(state):
+    seen = looked(pipeline(state, {"plain": memory()}))
+    assert (seen[c.IN_DOUBT], seen[c.LOOKS_FAILED][STATE]) == ({("plain",): 0}, 0)
+
+
+def test_a_state_store_that_cannot_be_read_is_a_failed_look_also_before_the_run_has_started(state):
+    Path(state.removeprefix("sqlite:///")).write_text("this is no database " * 100)
+    assert looked(pipeline(state, {"plain": memory()}))[c.LOOKS_FAILED][STATE] == 1
 
 
 def test_a_sink_that_cannot_be_asked_has_no_gauge_and_is_counted(state):
