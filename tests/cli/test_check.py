@@ -7,7 +7,9 @@ from contextlib import closing
 
 import pytest
 
+from pakka.cli import option
 from pakka.cli.place import is_on_network, places, trouble
+from pakka.cli.render import Screen
 from pakka.config import load
 from tests.cli.conftest import PIPELINE
 
@@ -261,3 +263,15 @@ def test_a_network_file_system_is_told_from_a_disk(current_directory, path, expe
 
 def test_without_a_mount_table_nothing_is_known_to_be_shared(current_directory):
     assert is_on_network("/mnt/spool", current_directory / "none") is False
+
+
+def test_a_command_that_is_told_can_be_typed_in_a_shell(refunds, monkeypatch):
+    monkeypatch.setenv("KAFKA_SERVERS", "broker1:9092")
+    sink = "kafka: {servers: '${env:KAFKA_SERVERS}', topic: refunds}"
+    refunds.write_text(PIPELINE.replace("memory: {space: refunds}", sink))
+    screen = Screen()
+    option.load(str(refunds), screen)
+    told = "no topic at broker1:9092: kafka-topics.sh --bootstrap-server broker1:9092 --create"
+    assert screen.hide(told) == (
+        "no topic at ${env:KAFKA_SERVERS}: kafka-topics.sh --bootstrap-server $KAFKA_SERVERS --create"
+    )

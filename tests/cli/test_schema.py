@@ -66,6 +66,12 @@ def test_the_schema_is_printed(pakka):
     assert json.loads(result.stdout) == json_schema()
 
 
+def test_the_lines_to_type_stand_each_on_its_own_in_the_help(pakka):
+    lines = [line.strip() for line in pakka("schema", "--help").stdout.splitlines()]
+    assert "pakka schema > pipeline.schema.json" in lines
+    assert "# yaml-language-server: $schema=pipeline.schema.json" in lines
+
+
 def test_it_is_a_schema():
     Draft202012Validator.check_schema(json_schema())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SERVERS = re.compile(r"(?<=--bootstrap-server )\S+")
 STATE = "sqlite:///.pakka/state.db"
 
 
@@ -63,5 +65,11 @@ def load(path: str, screen: Screen) -> Pipeline:
     if here not in sys.path:
         sys.path.insert(0, here)
     pipeline = config.load(path)
-    screen.hide = config.hider(pipeline)
+    hide = config.hider(pipeline)
+    screen.hide = lambda text: _SERVERS.sub(_as_a_shell_has_it, hide(text))
     return pipeline
+
+
+def _as_a_shell_has_it(servers: re.Match[str]) -> str:
+    """A command that is told is there to be typed, and to bash `${env:NAME}` is something else."""
+    return re.sub(r"\$\{env:(\w+)\}", r"$\1", servers[0])

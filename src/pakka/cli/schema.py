@@ -13,7 +13,7 @@ from pakka.cli.render import Screen
 @verbose
 @click.pass_obj
 def command(screen: Screen) -> None:
-    r"""Print the JSON Schema of pipeline files, for editors that complete and check YAML.
+    """Print the JSON Schema of pipeline files, for editors that complete and check YAML.
 
     It holds every source and sink there is, also those of installed packages:
 
@@ -21,5 +21,5 @@ def command(screen: Screen) -> None:
       pakka schema > pipeline.schema.json
       # first line of refunds.yaml:
       # yaml-language-server: $schema=pipeline.schema.json
-    """
+    """  # noqa: D301  # click means the character, and not a backslash
     screen.say_json(config.json_schema())
