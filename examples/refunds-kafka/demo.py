@@ -18,10 +18,9 @@ sys.path += [str(HERE.parent / "refunds"), str(ROOT / "tools" / "kafka")]
 
 import broker  # noqa: E402
 import count  # noqa: E402
+import send  # noqa: E402
 import settlements  # noqa: E402
 import stage  # noqa: E402
-from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from rich.console import Console  # noqa: E402
 from stage import say, talk  # noqa: E402
 
@@ -29,7 +28,7 @@ from pakka.testing.crash import Drill  # noqa: E402
 
 PIPELINE = HERE / "refunds.yaml"
 CONNECTOR = ROOT / ".venv" / "share" / "spark-kafka"
-TOPICS = {count.SETTLEMENTS: 4, count.EMITTED: 4, count.AUDIT: 1, count.DEAD: 1}
+TOPICS = {send.TOPIC: send.PARTITIONS, count.EMITTED: 4, count.AUDIT: 1, count.DEAD: 1}
 KILL_IN_EPOCH = 2
 
 
@@ -53,7 +52,8 @@ def _story(given: argparse.Namespace, servers: str, began: float) -> int:
     inputs = given.dir / "settlements"
     with talk.status(f"sending {given.rows:,} settlements to Kafka"):
         settlements.make(inputs, given.rows)
-        _send(servers, inputs)
+        send.make_topics(servers, TOPICS)
+        send.send(servers, inputs)
     talk.print(f"sent {given.rows:,} settlements to Kafka at {servers}, about 1 in 200 of them broken\n")
     variables = {"KAFKA_SERVERS": servers, "SPARK_KAFKA_JARS": str(CONNECTOR)}
 
@@ -80,18 +80,6 @@ def _story(given: argparse.Namespace, servers: str, began: float) -> int:
     _show(counted)
     talk.print(f"[dim]counted by a read_committed consumer of its own; {time.monotonic() - began:.0f} s in all[/]")
     return stage.finish(given, counted.wrong())
-
-
-def _send(servers: str, inputs: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(name, n) for name, n in TOPICS.items()], operation_timeout=30).values():
-        made.result(30)
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 2})
-    for file in sorted(inputs.glob("*.json")):
-        for line in file.read_text().splitlines():
-            producer.produce(count.SETTLEMENTS, line, line[18:27])
-            producer.poll(0)
-        producer.flush(60)
 
 
 def _at_the_kill(servers: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.test_demo import figures
-from tests.fixtures.kafka import need_kafka
+from tests.fixtures.kafka import need_kafka, running_kafka
 from tests.integration.conftest import need_connector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,3 +62,23 @@ def test_the_open_transaction_and_the_recovery_are_told(told):
     assert "killed by SIGKILL, in the middle of the commit of epoch 2" in words
     assert "fence 2 recovered: 1 decided epoch finished" in words
     assert "epoch 2 is in every sink; Spark is told so, nothing is written" in words
+
+
+def test_the_example_can_be_followed_by_hand(tmp_path):
+    """The lines of its header, on a broker that has no topic yet."""
+    need_kafka()
+    need_connector()
+    example = ROOT / "examples/refunds-kafka"
+    with running_kafka() as kafka:
+        jars = str(ROOT / ".venv/share/spark-kafka")
+        environment = {**os.environ, "KAFKA_SERVERS": kafka.bootstrap, "SPARK_KAFKA_JARS": jars}
+        for words in (
+            [sys.executable, str(example / "send.py"), "--rows", "1000"],
+            [str(Path(sys.executable).with_name("pakka")), "run", str(example / "refunds.yaml")],
+        ):
+            done = subprocess.run(
+                words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+    # Every settlement is a refund and a line for the audit, and one that cannot be read is a dead letter.
+    assert re.search(r"done after \d+ epochs?: 1,99\d rows in; out refunds 1,\d+; \d+ dead, 0 dropped", done.stderr)
