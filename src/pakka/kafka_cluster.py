@@ -370,8 +370,12 @@ class Cluster:
             time.sleep(_PAUSE_S)
             # Without a name it is the list of all topics. Naming one that is not there could make it.
             for named in [{"topic": topic} for topic in topics] or [{}]:
-                with suppress(*DriverError):
+                try:
                     self.admin.list_topics(**named, timeout=_PAUSE_S * 20)
+                except DriverError as error:
+                    if error_of(error).code() == KafkaError._TIMED_OUT:
+                        # It has a line to one broker, which hangs, and would wait there for a minute. A new client finds another one.
+                        self.admin, self.grievance = self.address.admin(self.whose)
 
     def _told(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
         """What leaders have answered. Of one that is gone the library tells -1001 when time is up, and no error."""

@@ -233,11 +233,19 @@ def _open_transactions(sink: KafkaSink, facts: Facts) -> Finding:
     value = f"{value}, transactional id {of.id}"
     if not of.is_over:
         return Finding(name, WARNS, value, why, f"{tool} describe --transactional-id {of.id}")
-    why += "; its coordinator has ended it and will not do so again"
-    fix = f"{tool} abort {where} --start-offset {holder.offset}"
+    why += f"; its coordinator has ended it ({_ENDED[of.is_commit]}) and will not do so again"
     if of.id.startswith(f"{sink.ledger}."):
         fix = "run its pipeline, which ends it as it was decided; to abort it by hand may lose rows that are committed"
+    else:
+        # Also of a last one that was aborted: what hangs may be an older one under the same id.
+        fix = (
+            f"save its records from offset {holder.offset} on, with a reader of read_uncommitted, unless its program is known to send them "
+            f"again; then {tool} abort {where} --start-offset {holder.offset}, which takes them from readers for ever"
+        )
     return Finding(name, WARNS, value, why, fix)
+
+
+_ENDED = {True: "its last one was a commit", False: "its last one was an abort", None: "how is not known any more"}
 
 
 def _holder(there: Desk, place: tuple[str, int]) -> tuple[Holder, Listed | None]:
