@@ -179,6 +179,18 @@ class Mender:
             self._expect_progress(deadline, held)
         return None
 
+    def was_commit(self, topic: str) -> bool:
+        """How what hangs in a topic was ended, though its id was taken since: the note tells. Changes nothing."""
+        found, held = self.registry.described(self.id), self.held([topic])
+        opened = self.registry.opened(found.producer_id, held) if found is not None else {}
+        hanging = {place: each for place, each in opened.items() if each is not None}
+        if found is None or not hanging or self.registry.described(self.id) != found:
+            raise UnavailableError(
+                f"{self.whose}: {self.address}: a transaction of `{self.id}` that hung in `{topic}` is being mended; nothing was changed",
+                hint="run again",
+            )
+        return self._is_commit(found, hanging)
+
     def held(self, topics: Collection[str]) -> dict[Place, int]:
         """Where readers wait for anybody."""
         cluster = self.book.cluster

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from pakka.model.epoch import Epoch
 from pakka.model.prepared import add_checksums
+from pakka.sinks._kafka_ledger import Page
+from pakka.sinks._kafka_slots import Found
 from pakka.sinks._two_phase import Share
 
 
@@ -22,7 +24,31 @@ class Known:
 
 
 class UntoldError(Exception):
-    """The slots topic is gone, or is another one than that which the epoch in part was begun with."""
+    """Nobody can tell which slots are visible: the slots topic is not the one that the epoch in part was begun with, or the ledger is not."""
+
+
+def shares_of(page: Page, found: Found, slots_topic: str) -> dict[int, Share]:
+    """What is visible of the epoch that the ledger has in part."""
+    begun_with = json.loads(page.entry).get("slots_topic") if page.entry else None
+    if begun_with and found.topic != begun_with:
+        raise UntoldError(
+            f"slots topic `{slots_topic}` {'was made anew' if found.topic else 'is gone'} since epoch {page.epoch} was begun, and nobody else "
+            "can tell which of its slots are visible"
+        )
+    return found.of_epoch(page.epoch)
+
+
+def check_life(page: Page, found: Found, slots_topic: str) -> None:
+    """No slot is visible before its epoch is in the ledger, and epochs only rise. Slots of another life of the pipeline would be taken for
+    the new ones of the same number; and where it is the ledger that is older, the new ones would double them.
+    """
+    ahead = [each.slot.epoch for each in found.committed.values() if each.slot.epoch > page.epoch]
+    if ahead:
+        known = f"has epochs up to {page.epoch}" if page.epoch >= 0 else "is empty"
+        raise UntoldError(
+            f"slots topic `{slots_topic}` has visible slots of epoch {max(ahead)}, and the ledger {known}: it was lost or is an older copy, or the "
+            "slots are of an earlier life of this pipeline, which has begun anew without that topic being removed"
+        )
 
 
 def part_of(epoch: Epoch, slots_topic: str) -> str:

@@ -39,7 +39,7 @@ from pakka.notice import notice
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
-from pakka.sinks._kafka_part import Known, UntoldError, entry_of, part_of
+from pakka.sinks._kafka_part import Known, UntoldError, check_life, entry_of, part_of, shares_of
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
@@ -67,6 +67,8 @@ class PreparedCommitter:
         self.staging = staging_of(binding, fence)
         self._known: Known | None = None
         self._slots_id = ""
+        self._is_same_life = False
+        """Seen once: from then on only this driver has slots ended."""
         self._told: set[str] = set()
         """Topics that the ledger names."""
         self._lock = threading.RLock()
@@ -93,7 +95,6 @@ class PreparedCommitter:
         page = self.control.page()
         self._check_fence(page)
         self._slots_id = self.slots.make(self.control.book.cluster)
-        self._check_life(page)
         # An epoch that was left in part has slots that are committed, and readers may wait for them.
         self.sweeper.sweep(self._topics)
         with spool_errors(self.staging):
@@ -126,7 +127,7 @@ class PreparedCommitter:
             try:
                 known = self._enter_part(epoch, page)
             except UntoldError as error:
-                return [self._untold(epoch, error)] * len(prepared)
+                return self._untold(epoch, prepared, error)
             if known is None:
                 return [self._overtaken(epoch)] * len(prepared)
         # 3. Each slot on its own.
@@ -234,7 +235,7 @@ class PreparedCommitter:
         try:
             held = self._shares(page).get(record.slot.number)
         except UntoldError as error:
-            return self._untold(epoch, error)
+            return self._untold(epoch, [record], error)[0]
         if held is not None:
             known.shares[record.slot.number] = held
             self._empty(record)
@@ -261,6 +262,8 @@ class PreparedCommitter:
         """What is visible of this epoch. None: a newer fence is kept."""
         # Slots are committed some at a time, and what is open in a topic is looked for only where the ledger names it.
         is_told = bool(self.sink.topic) or self.control.topics <= self._told
+        if page.epoch < epoch.number:
+            self._check_life(page)
         if page.epoch < epoch.number or not is_told:
             begun_with = json.loads(page.entry).get("slots_topic") if page.epoch == epoch.number else self._slots_id
             entry = part_of(epoch, begun_with or self._slots_id)
@@ -278,35 +281,34 @@ class PreparedCommitter:
         return self._known
 
     def _shares(self, page: Page) -> dict[int, Share]:
-        """What is visible of the epoch that the ledger has in part."""
-        found, begun_with = self._found(), json.loads(page.entry).get("slots_topic") if page.entry else None
-        if begun_with and found.topic != begun_with:
-            raise UntoldError(
-                f"slots topic `{self.slots.name}` {'was made anew' if found.topic else 'is gone'} since epoch {page.epoch} was begun, and "
-                "nobody else can tell which of its slots are visible"
-            )
-        return found.of_epoch(page.epoch)
+        return shares_of(page, self._found(), self.slots.name)
 
-    def _untold(self, epoch: Epoch, error: UntoldError) -> Outcome:
+    def _check_life(self, page: Page) -> None:
+        if self._is_same_life:
+            return
+        try:
+            check_life(page, self._found(), self.slots.name)
+        except UntoldError:
+            # Slots of a newer driver are ahead, too.
+            self._check_fence(self.control.seen())
+            raise
+        self._is_same_life = True
+
+    def _untold(self, epoch: Epoch, prepared: Sequence[Prepared], error: UntoldError) -> list[Outcome]:
         """To send them again could double rows, and to call them visible could lose some."""
-        accept = f"`pakka reset {self.binding.pipeline} --sink {self.binding.sink}`"
+        for handle in filter(None, map(handle_of, prepared)):
+            # A person will take longer than readers should wait. Their copies stay in the spool.
+            self.sweeper.end(handle.id, self._topics)
+        pipeline, topic = self.binding.pipeline, self.slots.name
+        tool = f"kafka-topics.sh --bootstrap-server {self.sink.address.servers}"
         notice(
             self.binding,
             "untold",
-            f"{error}; compare the rows of epoch {epoch.number} in {self.sink.target()} by hand, and accept what is there with {accept}",
+            f"{error}; compare the rows of epoch {epoch.number} in {self.sink.target()} by hand, and accept what is there with "
+            f"`pakka reset {pipeline} --sink {self.binding.sink}`; only if all of `{pipeline}` has begun anew, its checkpoint and state "
+            f"store too, is the slots topic what is left over: `{tool} --delete --topic {topic}`",
         )
-        return Outcome.refused(str(error))
-
-    def _check_life(self, page: Page) -> None:
-        """No slot is visible before its epoch is in the ledger. Those of another life would be taken for the new ones of the same number."""
-        if page.epoch >= 0 or not self._found().committed:
-            return
-        raise SinkError(
-            f"{self.binding}: its ledger is empty, and slots topic `{self.slots.name}` has slots that are visible: they are of an earlier life of "
-            "this pipeline; no rows were changed",
-            hint=f"restore the ledger topic `{self.control.book.name}`; or, if the pipeline begins anew, remove the other one too: "
-            f"kafka-topics.sh --bootstrap-server {self.sink.servers} --delete --topic {self.slots.name}",
-        )
+        return [Outcome.refused(str(error))] * len(prepared)
 
     def _page(self, epoch: Epoch) -> Page:
         page = self.control.page()

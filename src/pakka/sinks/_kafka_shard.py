@@ -29,7 +29,7 @@ from pakka.points import reach
 from pakka.sinks._kafka_control import Control
 from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_pack import PackWriter
-from pakka.sinks._kafka_part import Known
+from pakka.sinks._kafka_part import Known, UntoldError, shares_of
 from pakka.sinks._kafka_prepared import PreparedCommitter, entered_of, handle_of
 from pakka.sinks._spool import SpoolReader, staging_of
 from pakka.sinks._two_phase import Share
@@ -98,7 +98,10 @@ class Shard:
             return Sent(None)
         # 2. Only now the slots topic can be believed of it.
         slots = self.sink.open_slots(self.binding)
-        held = slots.read(sender.book.cluster, sender.post).of_epoch(slot.epoch).get(slot.number)
+        try:
+            held = shares_of(page, slots.read(sender.book.cluster, sender.post), slots.name).get(slot.number)
+        except UntoldError as error:
+            return Sent(Outcome.refused(str(error)))
         if held is not None:
             return Sent(ALREADY_COMMITTED, self._compared(held))
         reach("commit.kafka.shard.begun", slot.epoch)

@@ -8,10 +8,10 @@ before it. One partition, one key a slot, compacted: it has as many records as t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from pakka.errors import SinkError, UnavailableError
+from pakka.errors import SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
@@ -19,6 +19,7 @@ from pakka.kafka_transactions import Listed
 from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_batch import Place
 from pakka.sinks._kafka_ledger import PARTITION, SETTINGS, LedgerTopic
+from pakka.sinks._kafka_mender import Mender
 from pakka.sinks._kafka_raw import Marker, Registry
 from pakka.sinks._two_phase import Share
 
@@ -89,12 +90,20 @@ class Found:
 class SlotsTopic:
     """Reads the slots topic of one sink. It is written by the transactions of writers, and by the driver where it replays one."""
 
-    def __init__(self, binding: Binding, address: Address, name: str, prefix: str) -> None:
+    def __init__(
+        self,
+        binding: Binding,
+        address: Address,
+        name: str,
+        prefix: str,
+        open_mender: Callable[[Registry, str, Cluster], Mender],
+    ) -> None:
         self.binding = binding
         self.address = address
         self.name = name
         self.prefix = prefix
         """What the transactional ids of all slots begin with."""
+        self._open_mender = open_mender
 
     def make(self, cluster: Cluster) -> str:
         """Its id, once it is there."""
@@ -128,7 +137,7 @@ class SlotsTopic:
             if not known.is_open:
                 # It has ended, and a broker has forgotten to say so here. What is still there of it is of its last transaction.
                 last = waiting.pop(known.producer_id)
-                if self._is_commit(known):
+                if self._is_commit(known, cluster, registry):
                     committed[last.slot.number] = last
         return Found(committed, {producer: e.slot for producer, e in waiting.items()}, topic.id)
 
@@ -144,11 +153,8 @@ class SlotsTopic:
             return None
         return int(number), int(attempt)
 
-    def _is_commit(self, ended: Listed) -> bool:
-        if ended.is_commit is None:
-            raise UnavailableError(
-                f"{self.binding}: {self.address}: a transaction of `{ended.id}` has ended and is still open in slots topic `{self.name}`, "
-                "and somebody is about to mend it; nothing was changed",
-                hint="run again",
-            )
-        return ended.is_commit
+    def _is_commit(self, ended: Listed, cluster: Cluster, registry: Registry) -> bool:
+        if ended.is_commit is not None:
+            return ended.is_commit
+        # Whoever came to mend it has taken its id, by which the coordinator forgets, and may have died before it was done.
+        return self._open_mender(registry, ended.id, cluster).was_commit(self.name)

@@ -201,7 +201,13 @@ class KafkaSink(SpooledSink):
         return Control(self, binding)
 
     def open_slots(self, binding: Binding) -> SlotsTopic:
-        return SlotsTopic(binding, self.address, self.slots_topic(binding), f"{self.transactional_id(binding)}.")
+        def open_mender(registry: Registry, ident: str, cluster: Cluster) -> Mender:
+            book = self.open_book(binding)
+            book.use(cluster)
+            return self.open_mender(registry, ident, book)
+
+        prefix = f"{self.transactional_id(binding)}."
+        return SlotsTopic(binding, self.address, self.slots_topic(binding), prefix, open_mender)
 
     def open_mender(self, registry: Registry, ident: str, book: LedgerTopic) -> Mender:
         """Who looks after a transactional id of this sink."""

@@ -7,12 +7,17 @@ import pytest
 
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.outcome import Kind
+from pakka.sinks._kafka_raw import Registry
 from tests.fixtures.kafka import need_kafka
 from tests.unit.sinks.kafka_ruins import Case, Ruin, hanging, refunds, ruined
 
 SAME_ID = 16
 """An attempt that has the transactional id of attempt 0."""
 FIRST = Epoch("refunds", 0, Origin("query", 0, "offsets-0", ""))
+
+
+class Died(Exception):
+    pass
 
 
 def committed(ruin: Ruin) -> None:
@@ -38,6 +43,7 @@ CASES: dict[str, Case] = {
     "aborted": (aborted, "0"),
     "part": (in_part, "0S"),
     "left": (in_part, "0S"),
+    "taken": (in_part, "S"),
     "named": (to_two_topics, "1"),
 }
 TWINS = ("data", "aborted", "part")
@@ -95,6 +101,22 @@ class TestSweeper:
         ruin = ruins["careless part"]
         assert ruin.driver.committer.enter_epoch(FIRST).kind is Kind.COMMITTED
         assert ruin.ids() == []
+
+    def test_a_driver_that_died_while_it_mended_a_slot_leaves_a_ledger_that_can_be_read(self, ruins, monkeypatch):
+        """It had taken the id of the slot, by which Kafka forgets how it ended. Its note tells."""
+        ruin = ruins["taken"]
+
+        def die(*_, **__):
+            raise Died
+
+        with monkeypatch.context() as dying:
+            dying.setattr(Registry, "end_in", die)
+            with pytest.raises(Died):
+                ruin.heir()
+        with closing(ruin.sink.open_committer(ruin.driver.binding, 3)) as committer:
+            assert list(committer.ledger().last.slots) == [0]
+        ruin.heir(3)
+        assert ruin.ids() == [1, 2]
 
     def test_a_driver_finds_what_the_last_one_has_left_in_part(self, ruins):
         """Before its fence is raised it knows that the slot is committed, and changes nothing; then readers see it."""
