@@ -159,6 +159,35 @@ def test_a_decimal_is_taken_as_it_is_or_not_at_all(spark):
     assert str(found[2]["a.b"][0].c) == "1.5"
 
 
+def test_many_decimals_are_planned_as_fast_as_few(spark):
+    """The plan once doubled with each: with thirteen no epoch ever began."""
+    from pyspark.sql.types import StructType
+
+    names = [f"d{i}" for i in range(30)]
+    schema = StructType.fromDDL(", ".join(f"{name} DECIMAL(10,2)" for name in names))
+    values = [json.dumps(dict.fromkeys(names, 1.25)), json.dumps({**dict.fromkeys(names, 1.25), "d29": 1.255})]
+    rows = [(bytearray(text.encode()), "t", 0, i, None, None) for i, text in enumerate(values)]
+    records = spark.createDataFrame(
+        rows, "value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY"
+    )
+    decoded, struct, is_bad = decode.from_json(records, schema)
+    beside = {"is_strict": False, "has_metadata": False, "has_headers": False}
+    found = decode.columns(decoded, struct, is_bad, names, **beside).collect()
+    assert [row._corrupt_record is not None for row in found] == [False, True]
+    assert {str(found[0][name]) for name in names} == {"1.25"}
+
+
+def test_a_decimal_beside_what_cannot_be_compared_is_read_as_spark_reads_it(spark):
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL("a STRUCT<x: DECIMAL(5,2), v: VARIANT>, m STRUCT<x: DECIMAL(5,2), m: MAP<STRING, INT>>")
+    text = '{"a": {"x": 1.25, "v": 1}, "m": {"x": 1.5, "m": {"k": 1}}}'
+    records = spark.createDataFrame([(bytearray(text.encode()),)], "value BINARY")
+    decoded, struct, is_bad = decode.from_json(records, schema)
+    (row,) = decoded.select(struct["a"]["x"].alias("a"), struct["m"]["x"].alias("m"), is_bad.alias("bad")).collect()
+    assert (str(row.a), str(row.m), row.bad) == ("1.25", "1.50", False)
+
+
 def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
     spark, here, kafka_topics, clients, source, memory
 ):

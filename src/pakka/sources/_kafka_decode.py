@@ -19,9 +19,11 @@ METADATA = {"topic": "_topic", "partition": "_partition", "offset": "_offset", "
 """The record's own fields, and the columns that they are beside the decoded ones."""
 HEADERS = "_headers"
 _DECODED = "_pakka_decoded"
-_END = "_pakka_end"
+END = "_pakka_end"
+"""Where the marks are while a value is decoded."""
 _MARK_BYTES = 16
 """How long a mark is. It is another one at every start, so that no value can have it in it."""
+_INCOMPARABLE = ("map", "variant", "interval", "geometry", "geography")
 _DIGITS_MAX = 38
 """Of a decimal of Spark's."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -38,41 +40,40 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     Spark reads one JSON document and passes over all that follows it. So a value is read as the second item of a list of three,
     between two marks that nobody knows before: whatever it is, if it is not one document, one of them does not come out.
     """
-    from pyspark.sql.functions import col, expr, get, lit
+    from pyspark.sql.functions import col, expr, get, lit, struct
     from pyspark.sql.functions import from_json as parse
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
     mark = secrets.token_hex(_MARK_BYTES)
     exact = {field.name: _exact(field.dataType) for field in schema.fields if _can_be_exact(field.dataType)}
     fields = [StructField(f.name, exact.get(f.name, f.dataType)) for f in schema.fields]
-    item = StructType([*fields, StructField(_END, StringType())])
+    item = StructType([*fields, StructField(END, StringType())])
     whole = StructType().add("items", ArrayType(item)).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    marked = f'{{"{_END}":"{mark}"}}'
+    marked = f'{{"{END}":"{mark}"}}'
     wrapped = expr(f"""concat('{{"items":[{marked},', CAST(value AS STRING), ',{marked}]}}')""")
     decoded = records.withColumn(_DECODED, parse(wrapped, whole, options))
     items = f"{_DECODED}.items"
     # Spark puts a replacement character for bytes that are no text.
     is_bad = expr(
         f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED}.{CORRUPT} IS NOT NULL OR NOT (size({items}) <=> 3) "
-        f"OR get({items}, 1) IS NULL OR NOT (get({items}, 0).{_END} <=> '{mark}') OR NOT (get({items}, 2).{_END} <=> '{mark}')"
+        f"OR get({items}, 1) IS NULL OR NOT (get({items}, 0).{END} <=> '{mark}') OR NOT (get({items}, 2).{END} <=> '{mark}')"
     )
-    struct = get(col(_DECODED)["items"], lit(1))
+    read = get(col(_DECODED)["items"], lit(1))
+    taken = {field.name: read[field.name] for field in schema.fields}
     # It rounds decimals to the places that are declared. So they are read with as many as there are, and must not lose any.
     for name, type_ in exact.items():
-        read = struct[name]
-        declared = read.try_cast(_nullable(schema[name].dataType))
-        is_bad = is_bad | ~declared.cast(type_).eqNullSafe(read)
-        struct = struct.withField(f"`{name.replace('`', '``')}`", declared)
-    return decoded, struct, is_bad
+        taken[name] = read[name].try_cast(_nullable(schema[name].dataType))
+        is_bad = is_bad | ~taken[name].cast(type_).eqNullSafe(read[name])
+    return decoded, struct(*(column.alias(name) for name, column in taken.items())), is_bad
 
 
 def _can_be_exact(type_: DataType) -> bool:
-    """Whether it has decimals and can be compared. What has a map in it cannot."""
+    """Whether it has decimals and can be compared. What has a map in it cannot, and some others."""
     from pyspark.sql.types import DecimalType
 
     inner = list(_inner(type_))
-    return any(isinstance(t, DecimalType) for t in inner) and all(t.typeName() != "map" for t in inner)
+    return any(isinstance(t, DecimalType) for t in inner) and all(t.typeName() not in _INCOMPARABLE for t in inner)
 
 
 def _inner(type_: DataType) -> Iterator[DataType]:
@@ -119,10 +120,10 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
 
     mark = secrets.token_hex(_MARK_BYTES)
     writer = json.loads(schema)
-    end = {"name": _END, "type": {"type": "fixed", "name": _END, "size": _MARK_BYTES}}
+    end = {"name": END, "type": {"type": "fixed", "name": END, "size": _MARK_BYTES}}
     marked = json.dumps({**writer, "fields": [*writer["fields"], end]})
     decoded = records.withColumn(_DECODED, parse(expr(f"concat(value, X'{mark}')"), marked, {"mode": "PERMISSIVE"}))
-    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{_END} <=> X'{mark}')")
+    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
 
 
 def columns(

@@ -33,7 +33,7 @@ _EARLIEST = -2
 _SCALA = "2.13"
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _AVRO = "org.apache.spark.sql.avro.AvroDataToCatalyst"
-_OWN_COLUMNS = ("_corrupt_record", *decode.METADATA.values(), decode.HEADERS)
+_OWN_COLUMNS = (decode.CORRUPT, decode.END, *decode.METADATA.values(), decode.HEADERS)
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,12 @@ class KafkaSource:
             return decode.raw(records, self.headers)
         if self.format == "json":
             schema = self._declared()
+            self._check_columns(names := schema.names)
             decoded, struct, is_bad = decode.from_json(records, schema)
-            names = schema.names
         else:
             text, names = decode.avro_schema(WHOSE, self._schema_text())
+            self._check_columns(names)
             decoded, struct, is_bad = decode.from_avro(records, text)
-        self._check_columns(names)
         beside = {"has_metadata": self.metadata, "has_headers": self.headers}
         return decode.columns(decoded, struct, is_bad, names, is_strict=is_strict, **beside)
 
@@ -246,7 +246,7 @@ class KafkaSource:
         own = [name for name in names if name.lower() in _OWN_COLUMNS]
         if own:
             raise ConfigError(
-                f"{WHOSE}: the schema has a column `{own[0]}`, which is a name for what Kafka itself says of a record",
+                f"{WHOSE}: the schema has a column `{own[0]}`, which is a name that is kept for what is said of a record",
                 hint="take `format: raw`, and decode the values in `process`",
             )
 
