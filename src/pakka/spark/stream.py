@@ -19,7 +19,7 @@ from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
 from pakka.coordinator.tell import by_sink
 from pakka.coordinator.watch import spool_of
-from pakka.errors import AbortedError, BugError, RefusedError, UsageError
+from pakka.errors import AbortedError, BugError, RefusedError, RegressError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.model.event import Delivered, Listen, Started
 from pakka.model.latency import Latency
@@ -168,7 +168,13 @@ class Delivery:
         files, root = files_for(checkpoint.path, spark)
         batch = delivered_batch(run, checkpoint)
         offsets = files.read(f"{root}/offsets/{batch}") if batch >= 0 else None
-        self.post.begin(offsets, is_new=checkpoint.planned < 0)
+        try:
+            self.post.begin(offsets, is_new=checkpoint.planned < 0)
+        except RegressError as error:
+            first = accept_first(self.pipeline.name, run)
+            if first is None:
+                raise
+            raise RegressError(error.message, hint=first) from error
 
     def _offsets(self, batch: DataFrame, number: int) -> bytes:
         """The source offsets of an epoch, as Spark has written them before it began."""
@@ -216,6 +222,25 @@ def delivered_batch(run: Recovered, checkpoint: Checkpoint) -> int:
         and epoch.origin.digest == checkpoint.digests.get(epoch.origin.batch)
     ]
     return max([checkpoint.acknowledged, *batches])
+
+
+def accept_first(pipeline: str, run: Recovered) -> str | None:
+    """What comes before whatever a lookout would have typed, if the next epoch is in some sinks and not in others: to begin anew before it
+    would deliver it to the first ones again. None if it is in none, or in all.
+    """
+    if run.reopened is not None:
+        number, lacking = run.reopened.epoch.number, list(run.lost)
+    elif run.held and _held_everywhere(run) is None:
+        whole = {name for name, entry in run.held.items() if entry.slots is None}
+        number = next(iter(run.held.values())).epoch.number
+        lacking = [station.name for station in run.stations if station.name not in whole]
+    else:
+        return None
+    resets = " and ".join(f"`pakka reset {pipeline} --sink {name}`" for name in lacking)
+    return (
+        f"epoch {number} is in some sinks only: restore the source, and the next run completes it; or accept that the others lack it, with "
+        f"{resets}, and run again to be told how to go on"
+    )
 
 
 def _held_everywhere(run: Recovered) -> Epoch | None:

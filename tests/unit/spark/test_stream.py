@@ -1,16 +1,18 @@
 """The callback's own rules, as far as they can be seen without Spark."""
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pakka.contract.pipeline import Output
 from pakka.contract.sink import Entry
-from pakka.contract.state import PipelineState
+from pakka.contract.state import Decision, PipelineState
 from pakka.coordinator.recovery import Recovered
-from pakka.model.epoch import Checkpoint, Epoch, Origin
+from pakka.model.epoch import Checkpoint, Count, Epoch, Origin
 from pakka.sinks.memory import MemorySink
-from pakka.spark.stream import Delivery, StopAsked, delivered_batch
+from pakka.spark.stream import Delivery, StopAsked, accept_first, delivered_batch
 from pakka.testing.store import MemoryStore
 
 
@@ -61,7 +63,7 @@ def epoch(number: int, batch: int = 4, query: str = "q", digest: str = "d4") -> 
 
 
 def recovered(committed: Epoch | None = None, held: tuple[Entry, ...] = (), base: int = 0, sinks: int = 2) -> Recovered:
-    stations = tuple(object() for _ in range(sinks))
+    stations = tuple(SimpleNamespace(name=f"sink{i}") for i in range(sinks))
     beside = {f"sink{i}": entry for i, entry in enumerate(held)}
     return Recovered(PipelineState("refunds", 1, None), stations, committed, base, 0, (), {}, None, beside)
 
@@ -89,3 +91,21 @@ def test_a_batch_that_has_to_run_again_is_not_delivered():
     ):
         assert delivered_batch(run, CHECKPOINT) == 3
     assert delivered_batch(recovered(sinks=0), Checkpoint("cp")) == -1
+
+
+def test_an_epoch_that_only_some_sinks_hold_is_to_be_accepted_before_anything_is_begun_anew():
+    """What a lookout would have typed begins before that epoch, and delivers it to these sinks again."""
+    before = epoch(3, 3, digest="d3")
+    whole, part = Entry(epoch(4), 1, ""), Entry(epoch(4), 1, "", slots={0: (1, "")})
+    for run in (recovered(), recovered(before), recovered(before, (whole, whole))):
+        assert accept_first("refunds", run) is None
+    decision = Decision(epoch(4), 1, (), Count(), 0.0)
+    for run in (
+        recovered(before, (whole,)),
+        recovered(before, (whole, part)),
+        replace(recovered(before), reopened=decision, lost={"sink1": ()}),
+    ):
+        told = accept_first("refunds", run)
+        assert told is not None
+        assert told.startswith("epoch 4 is in some sinks only: ")
+        assert "with `pakka reset refunds --sink sink1`, and run again" in told
