@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from pakka.contract.sink import Entry, Sink, Spread, Spreading
-from pakka.contract.state import Decision, Owner, PipelineState, StateStore
-from pakka.coordinator.guard import Finding, examine
+from pakka.contract.sink import Entry, Ledger, Sink, Spread, Spreading
+from pakka.contract.state import Decision, EpochRow, Owner, PipelineState, StateStore
+from pakka.coordinator.guard import Finding, examine, has_hole
 from pakka.coordinator.retry import Retry
 from pakka.coordinator.station import Station
 from pakka.coordinator.tell import QUIET, Teller
@@ -98,6 +99,8 @@ class Recovery:
         # 3. A sink whose prepared transactions block the fence says so; settling them unblocks it. Settling comes last,
         #    because an older driver may have prepared something up to the moment the fence was raised.
         lost, undone = self._raise_and_settle(state, stations)
+        if row is not None:
+            self._mark(stations, ledgers, row)
         reach("recover.settled", state.committed + 1)
         # 4. What is committed everywhere is entered, so that the next recovery has nothing to do.
         return self._enter(state, stations, finding, lost, undone)
@@ -177,6 +180,15 @@ class Recovery:
         for decision in state.open:
             lost = commit_all(stations, decision, self.retry, self.sleep, self.pool, self.teller)
         return lost
+
+    def _mark(self, stations: tuple[Station, ...], ledgers: Mapping[str, Ledger], row: EpochRow) -> None:
+        """A server may have lost that the last epoch is whole, and all its slots are there. Who loses the state store next could not tell."""
+        for station in stations:
+            last = ledgers[station.name].last
+            is_in_part = last is not None and last.slots is not None and last.epoch == row.epoch
+            if last is not None and is_in_part and not has_hole(last, row.sinks.get(station.name)):
+                # Nothing waits for the answer: where it is no yes, the next run asks again.
+                self._ask(partial(station.enter, row.epoch))
 
     def _enter(
         self,

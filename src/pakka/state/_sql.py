@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pakka.contract.state import Decision, EpochRow, Owner, PipelineState
 from pakka.model.epoch import Count, Epoch, Origin
 from pakka.model.phase import Phase
-from pakka.model.prepared import Prepared
+from pakka.model.prepared import Prepared, totals
 
 Row = tuple[Any, ...]
 
@@ -29,7 +29,7 @@ REBASE = "UPDATE pakka_pipeline SET base = ?, is_reset = ? WHERE name = ?"
 FORGET_PIPELINE = "DELETE FROM pakka_pipeline WHERE name = ?"
 
 OPEN = """
-    SELECT number, fence, origin, counts, prepared, decided_at FROM pakka_epoch WHERE pipeline = ? AND number > ?
+    SELECT number, fence, origin, counts, sinks, prepared, decided_at FROM pakka_epoch WHERE pipeline = ? AND number > ?
     ORDER BY number
 """
 OPEN_COUNTS = "SELECT number, origin, counts FROM pakka_epoch WHERE pipeline = ? AND number > ? ORDER BY number"
@@ -114,9 +114,12 @@ def pipeline_of(row: Row) -> PipelineState:
 
 def decision_of(pipeline: str, row: Row) -> Decision:
     """A row of OPEN."""
-    number, fence, origin, counts, prepared, at = row
+    number, fence, origin, counts, sinks, prepared, at = row
     records = tuple(Prepared.from_json(p) for p in json.loads(prepared))
-    return Decision(Epoch(pipeline, number, _origin_of(origin)), fence, records, _count_of(counts), at)
+    made = _sinks_of(sinks)
+    # Mostly its records are all that was made.
+    made = {} if made == totals(records) else made
+    return Decision(Epoch(pipeline, number, _origin_of(origin)), fence, records, _count_of(counts), at, made)
 
 
 def open_count_of(row: Row) -> OpenCount:
@@ -133,9 +136,13 @@ def epoch_row_of(pipeline: str, row: Row) -> EpochRow:
         Phase.COMMITTED if number <= committed else Phase.DECIDED,
         fence,
         _count_of(counts),
-        {sink: (rows, checksum) for sink, (rows, checksum) in json.loads(sinks).items()},
+        _sinks_of(sinks),
         at,
     )
+
+
+def _sinks_of(text: str) -> dict[str, tuple[int, str]]:
+    return {sink: (rows, checksum) for sink, (rows, checksum) in json.loads(text).items()}
 
 
 def _identity(decision: Decision) -> Row:

@@ -50,7 +50,7 @@ class MemoryStore:
                 self._check_same(state, decision)
                 return
             state = self._settled(state, decision.epoch.number - 1)
-            self._put(replace(state, open=(_kept(decision),), is_reset=False))
+            self._put(replace(state, open=(decision,), is_reset=False))
             self._add_row(decision)
 
     def amend(self, decision: Decision) -> None:
@@ -60,7 +60,7 @@ class MemoryStore:
             if epoch not in [d.epoch for d in state.open]:
                 raise self._bug(state, f"epoch {epoch.number} ({epoch.origin}) is not open and cannot be amended")
             self._put(
-                replace(state, open=tuple(_kept(decision) if d.epoch == epoch else d for d in state.open)),
+                replace(state, open=tuple(decision if d.epoch == epoch else d for d in state.open)),
             )
             self._add_row(decision)
 
@@ -193,8 +193,3 @@ class MemoryStore:
 
 def _newest(state: PipelineState) -> int:
     return state.open[-1].epoch.number if state.open else state.committed
-
-
-def _kept(decision: Decision) -> Decision:
-    """What a store gives back of a decision: what was made beside its records is in the epoch's row only."""
-    return replace(decision, made={})

@@ -138,6 +138,13 @@ class TestAnAcknowledgedEpochThatASinkHoldsInPart:
         stage.run(4)
         assert max(slot.epoch for slot in world.visible) == 4
 
+    def test_is_marked_again_if_its_slots_vouch_for_it(self, stage, world):
+        """Or who loses the state store next is refused."""
+        driver = stage.driver()
+        driver.start(stage.checkpoint())
+        driver.stop()
+        assert (world.epoch.number, world.is_whole) == (3, True)
+
     def test_is_taken_for_whole_if_its_slots_vouch_for_it(self, stage, world):
         stage.run(4)
         assert sorted((s.epoch, s.number) for s in world.visible) == [(e, n) for e in range(5) for n in range(2)]

@@ -50,6 +50,13 @@ class TestFence:
         assert state.open == (decision(4),)
         assert (state.committed, state.origin) == (3, epoch(3).origin)
 
+    def test_an_open_decision_tells_what_was_made_beside_its_records(self, store):
+        """Sinks held some slots before. What they hold in the end is more than the decision names."""
+        store.take_fence(PIPELINE, OWNER)
+        made = replace(decision(0), made={sink: (rows + 7, "ff") for sink, (rows, _) in decision(0).sinks.items()})
+        store.decide(made)
+        assert store.read(PIPELINE).open[0].sinks == made.sinks != decision(0).sinks
+
     @pytest.mark.parametrize("write", ["decide", "amend", "settle", "adopt"])
     def test_an_older_fence_can_write_nothing(self, store, write):
         store.take_fence(PIPELINE, OWNER)
