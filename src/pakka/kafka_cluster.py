@@ -29,6 +29,8 @@ the broker that was named to it as the controller, which can be any. Of one that
 connect all the time; who leads now, or is the controller, it asks once a minute.
 """
 
+_HANGS_S = 8.0
+"""After tries of 2 and 4 s no broker is merely slow. A client is dear: on a busy machine new ones are later than answers."""
 _RECORDS_S = 5.0
 """How long to wait for the records that say since when transactions are open. Without them it is not known."""
 
@@ -373,7 +375,7 @@ class Cluster:
                 try:
                     self.admin.list_topics(**named, timeout=_PAUSE_S * 20)
                 except DriverError as error:
-                    if error_of(error).code() == KafkaError._TIMED_OUT:
+                    if error_of(error).code() == KafkaError._TIMED_OUT and limit_s >= _HANGS_S:
                         # It has a line to one broker, which hangs, and would wait there for a minute. A new client finds another one.
                         self.admin, self.grievance = self.address.admin(self.whose)
 
