@@ -12,7 +12,7 @@ from pakka.kafka_line import Address
 from pakka.testing.crash import Drill
 from tests.faults.extent import one_store
 from tests.faults.kafka.conftest import Base
-from tests.fixtures.kafka import Kafka, Topics, need_kafka, running_kafka
+from tests.fixtures.kafka import Kafka, Topics, await_known, need_kafka, running_kafka
 from tests.fixtures.onlooker import Onlooker
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.slow]
@@ -125,6 +125,7 @@ def test_where_a_topic_ends_is_asked_until_its_new_leader_tells(trio):
 def test_a_question_waits_for_no_controller_that_has_died(trio):
     """For some seconds the others go on naming it, one time in three, and the library believes them for a minute."""
     topic = Topics(trio.servers).create("asked", partitions=1)
+    await_known(trio.servers, topic)
     kill(trio, 3)
     clusters = [Cluster(Address(trio.servers)) for _ in range(24)]
     made = [f"{topic}-{number}" for number in range(12)]
