@@ -135,6 +135,7 @@ class KafkaApplier(Applier):
 
         def fill(outbox: Outbox) -> None:
             reach("commit.kafka.begun", token.epoch)
+            outbox.foresee(self.book.name, PARTITION)
             for number, batch in enumerate(batches):
                 outbox.send(batch)
                 if number == 0:

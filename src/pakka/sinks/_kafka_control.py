@@ -59,6 +59,7 @@ class Control(KafkaApplier):
             return False
 
         def fill(outbox: Outbox) -> None:
+            outbox.foresee(topic, PARTITION)
             for batch in batches:
                 outbox.send(batch)
             outbox.send_one(topic, entered.to_bytes(), entered.key, PARTITION)

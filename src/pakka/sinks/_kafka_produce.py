@@ -59,8 +59,15 @@ class Outbox:
         self.touched = touched
         """Every topic that a record was taken for, which whoever gave it knows also if sending fails."""
         self._begun: set[Place] = set()
+        self._foreseen: set[Place] = set()
         self._posted: list[tuple[Post, Posted]] = []
         """On their way, the oldest first, and over which line."""
+
+    def foresee(self, topic: str, partition: int) -> None:
+        """A record of the sink's own will be sent there behind all others. The coordinator hears of the place with the first of theirs: asked
+        for it alone it writes to its log once more, while everything waits.
+        """
+        self._foreseen.add((topic, partition))
 
     def send(self, packed: pa.RecordBatch) -> None:
         """Take rows of `PACKED`. Waits while others are on their way, and raises as soon as one is known not to be taken."""
@@ -90,6 +97,7 @@ class Outbox:
         self.touched.update(batch.place[0] for batch in waiting)
         new = {batch.place for batch in waiting} - self._begun
         if new:
+            new |= self._foreseen - self._begun
             post.find(new)
             post.begin_in(handle, new)
             self._begun |= new

@@ -119,6 +119,7 @@ class KafkaWriter:
         reach("task.kafka.begun", self.slot.epoch)
         self._deadline = int(time.time() + timeout_ms / 1000)
         self._handle, self._outbox = seat.handle, seat.outbox(self.sink.topic, self._touched)
+        self._outbox.foresee(self.sink.slots_topic(self.binding), PARTITION)
 
     def _is_held(self, page: Page) -> bool:
         """Whether this slot of the epoch that the ledger names is visible."""

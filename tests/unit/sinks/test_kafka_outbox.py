@@ -24,12 +24,15 @@ class Slow:
         self.most = 0
         self.sent: list[tuple[str, int]] = []
         self.is_away = False
+        self.begun: list[set[tuple[str, int]]] = []
+        """What the coordinator was asked for, each time."""
 
     def find(self, places) -> None:
-        self.begun = set(places)
+        self.found = set(places)
 
     def begin_in(self, handle, places) -> None:
-        assert set(places) == self.begun
+        assert set(places) == self.found
+        self.begun.append(set(places))
 
     def post(self, handle, batches) -> Posted:
         posted = Posted(handle, batches, None if self.is_shut else (self, batches))
@@ -107,3 +110,26 @@ def test_what_is_on_its_way_is_waited_for_when_the_rest_is_dropped():
     assert post.on_way
     outbox.drop()
     assert post.on_way == []
+
+
+def test_the_coordinator_hears_of_the_place_of_the_last_record_with_the_first_ones():
+    post = Slow()
+    outbox = Seat(post, Handle("id", 7, 3), 30.0).outbox("t", set())
+    outbox.foresee("ledger", 0)
+    for partitions in (2, 3, 3):
+        outbox.send(packed(partitions))
+    outbox.send_one("ledger", b"page", b"key", 0)
+    outbox.settle()
+    assert post.begun == [{("t", 0), ("t", 1), ("ledger", 0)}, {("t", 2)}]
+    assert post.sent[-1] == ("ledger", 0)
+
+
+def test_an_epoch_without_rows_asks_for_the_place_of_its_last_record_alone():
+    post = Slow()
+    outbox = Seat(post, Handle("id", 7, 3), 30.0).outbox("t", set())
+    outbox.foresee("ledger", 0)
+    outbox.settle()
+    assert post.begun == []
+    outbox.send_one("ledger", b"page", b"key", 0)
+    outbox.settle()
+    assert (post.begun, post.sent) == ([{("ledger", 0)}], [("ledger", 0)])
