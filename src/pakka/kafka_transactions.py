@@ -18,6 +18,8 @@ from pakka.kafka_line import Address
 
 ONGOING = "Ongoing"
 """The state of a transaction that nobody has ended yet."""
+EMPTY = "Empty"
+"""The state of an id that was taken from whoever had it, and under which nothing was begun since."""
 _ANSWER_MS = 10_000
 _PASSED_ON = {
     "security.protocol": "security_protocol",
@@ -66,7 +68,7 @@ class Listed:
     @property
     def is_forgotten(self) -> bool:
         """Its id was taken from whoever had it, and nothing was begun since: how the last transaction ended is not told any more."""
-        return self.state == "Empty"
+        return self.state == EMPTY
 
     @property
     def is_over(self) -> bool:

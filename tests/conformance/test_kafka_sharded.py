@@ -11,6 +11,8 @@ from pakka import points
 from pakka.errors import FencedError, UnknownOutcomeError
 from pakka.model.outcome import Kind
 from pakka.sinks._kafka_shard import Shard
+from pakka.sinks._kafka_sweeper import Sweeper
+from pakka.sinks._spool import SpoolReader
 from pakka.testing import SinkContract
 from pakka.testing.contract import Broken
 from pakka.testing.contract.trial import Driver, Trial, commit_slot, epoch_of
@@ -117,6 +119,42 @@ def test_a_driver_that_is_overtaken_while_a_shard_is_sent_leaves_one_copy(point,
         trial.expect(*batches, when="after a driver was overtaken while it sent a shard")
         trial.expect_no_litter("after a driver was overtaken while it sent a shard")
         trial.expect(*batches, *newer.deliver(1), when="after the next epoch")
+
+
+@pytest.mark.usefixtures("ground")
+@pytest.mark.parametrize("is_honest", [True, False], ids=["honest", "looks at open ones only"])
+def test_a_shard_that_has_looked_at_its_fence_and_begun_nothing_is_shut_out_by_the_next_one(
+    is_honest, tmp_path, monkeypatch
+):
+    """Nothing is open, and all of its rows are in its hands: only its id is left to be taken."""
+    if not is_honest:
+        monkeypatch.setattr(Sweeper, "shut_out", lambda *_: None)
+    read = SpoolReader.batches
+    with Trial(ShardedKafkaHarness(tmp_path)) as trial:
+        old = trial.driver(1)
+        records, batches = old.prepare(0)
+        newer = Driver(trial, trial.committer(2), 2)
+        raised = []
+
+        def overtaken(reader):
+            for batch in read(reader):
+                if not raised:
+                    raised.append(newer.committer.raise_fence())
+                yield batch
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SpoolReader, "batches", overtaken)
+            with pytest.raises(FencedError):
+                old.commit(0, records)
+        assert raised == [True]
+        if is_honest:
+            trial.expect(when="after the fence of a shard was raised")
+        else:
+            with pytest.raises(Broken, match="5 strange"):
+                trial.expect(when="after the fence of a shard was raised by one that takes no id")
+        newer.must_commit(0, records, "the commit by the newer driver")
+        trial.expect(*batches, when="after the commit by the newer driver")
+        trial.expect_no_litter("after the commit by the newer driver")
 
 
 @pytest.mark.usefixtures("ground")

@@ -97,6 +97,9 @@ class PreparedCommitter:
         self._slots_id = self.slots.make(self.control.book.cluster)
         # An epoch that was left in part has slots that are committed, and readers may wait for them.
         self.sweeper.sweep(self._topics)
+        if not page.is_whole:
+            # Of an epoch that is whole every shard is visible, and whoever else had its id has lost it.
+            self.sweeper.shut_out(self._topics)
         with spool_errors(self.staging):
             self.staging.raise_fence()
             newest = page.epoch if page.is_whole else page.epoch - 1

@@ -23,7 +23,7 @@ from kafka.record import MemoryRecords  # type: ignore[import-untyped]
 from kafka.structs import TopicPartition  # type: ignore[import-untyped]
 
 from pakka.errors import PakkaError, UnknownOutcomeError
-from pakka.kafka_transactions import Desk, Listed
+from pakka.kafka_transactions import EMPTY, Desk, Listed
 from pakka.sinks._kafka_batch import Handle, Place
 from pakka.sinks._kafka_wire import Wire
 
@@ -211,6 +211,14 @@ class Registry(Wire):
             if any(t.is_being_ended for t in found.values()):
                 raise errors.ConcurrentTransactionsError("a transaction is being ended")
             return {t.id: t.producer_id for t in found.values() if t.is_open}
+
+        return self._patiently(ask)
+
+    def taken(self, prefix: str) -> list[str]:
+        """Every id that begins so, under which nothing was begun since it was taken: whoever has it may be about to."""
+
+        def ask() -> list[str]:
+            return [t.id for t in Desk(self._open()).listed([EMPTY]) if t.id.startswith(prefix)]
 
         return self._patiently(ask)
 

@@ -10,6 +10,9 @@ A slot has one transactional id for shards, whichever attempt at it was decided:
 
 So two who send the same slot, a task that was thought to be dead and its next attempt, those of two drivers, or of an attempt that was lost and of
 the one that was made in its place, cannot both commit it: the one that asked for the id last decides, and has seen what the other one did.
+
+A newer driver that finds an epoch in part takes the ids under which nothing was begun since they were taken (`Sweeper.shut_out`): whoever has one
+has looked at the fence, and would not look again. What is open already is in its way until it is settled.
 """
 
 from __future__ import annotations

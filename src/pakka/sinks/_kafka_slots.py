@@ -32,6 +32,9 @@ SLOT_SETTINGS = {
     "compression.type": "uncompressed",
 }
 
+SHARD = 0
+"""The attempt in whose name a slot is sent out of the spool, whichever attempt at it was decided: it has one id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entered:
@@ -152,6 +155,11 @@ class SlotsTopic:
         if not ident.startswith(self.prefix) or not (number.isdigit() and attempt.isdigit()):
             return None
         return int(number), int(attempt)
+
+    def is_shard(self, ident: str) -> bool:
+        """Whether it is an id by which a slot may be sent out of the spool."""
+        attempt = self.attempt_of(ident)
+        return attempt is not None and attempt[1] == SHARD
 
     def _is_commit(self, ended: Listed, cluster: Cluster, registry: Registry) -> bool:
         if ended.is_commit is not None:

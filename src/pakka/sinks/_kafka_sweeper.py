@@ -50,6 +50,15 @@ class Sweeper:
             is_wide=not self.sink.topic,
         )
 
+    def shut_out(self, topics: Collection[str]) -> None:
+        """Take the ids of shards away from whoever has looked at the ledger and begun nothing yet: he would not look at it again.
+
+        Who has begun is found open. Who takes an id from here on reads a ledger with the newer fence.
+        """
+        for ident in self.registry.taken(self.slots.prefix):
+            if self.slots.is_shard(ident):
+                self.take(ident, topics)
+
     def sweep(self, topics: Collection[str]) -> None:
         """See all closed that is ended. What is open is left so."""
         # The first look mostly comes while markers are on their way, and waits for them.

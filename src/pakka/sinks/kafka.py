@@ -39,7 +39,7 @@ from pakka.sinks._kafka_produce import Seat
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_shard import ShardedCommitter, ShardWriter
-from pakka.sinks._kafka_slots import SlotsTopic
+from pakka.sinks._kafka_slots import SHARD, SlotsTopic
 from pakka.sinks._kafka_topic import limits_of
 from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks.spooled import SpooledSink
@@ -192,7 +192,7 @@ class KafkaSink(SpooledSink):
 
     def shard_id(self, binding: Binding, slot: Slot) -> str:
         """The transactional id under which a slot is sent out of the spool, whichever attempt at it was decided."""
-        return self.slot_id(binding, replace(slot, attempt=0))
+        return self.slot_id(binding, replace(slot, attempt=SHARD))
 
     def open_applier(self, binding: Binding) -> KafkaApplier:
         return KafkaApplier(self, binding)
