@@ -42,8 +42,9 @@ PASSING = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNKNOWN_LEADER_EPOCH,
-        # The library's own word for partitions of which none has a leader.
+        # The library's own words: for partitions of which none has a leader, and for a broker that the others name no more while it was asked.
         KafkaError._NOENT,
+        KafkaError._DESTROY_BROKER,
     }
 )
 """What brokers say while something moves: a topic was just made, a broker went or came. The library does not ask again by itself

@@ -299,7 +299,7 @@ class TestTransaction:
 
     def test_the_first_group_of_a_cluster_is_asked_for_until_its_coordinator_is_there(self, make_sink, monkeypatch):
         cluster = Cluster(make_sink().address)
-        moving = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR]
+        moving = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError._DESTROY_BROKER]
         wait = cluster._wait
 
         def waited(future):
@@ -311,18 +311,22 @@ class TestTransaction:
         assert "READ" in cluster.group_operations("nobody-s")
         assert not moving
 
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [(KafkaError._TRANSPORT, "transport failure"), (KafkaError._DESTROY_BROKER, "Broker handle destroyed")],
+    )
     def test_a_broker_that_dies_while_it_is_asked_for_its_cluster_is_told_as_one_that_is_away(
-        self, make_sink, tmp_path, monkeypatch
+        self, make_sink, tmp_path, monkeypatch, code, words
     ):
         """Before the decision, so that the epoch is aborted and runs again."""
         driver = Driver(make_sink(), tmp_path)
 
         def dying(_):
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            raise KafkaException(KafkaError(code))
 
         monkeypatch.setattr(Cluster, "id", property(dying))
         position = {"kafka": {"cluster": "c", "group": "g", "offsets": {"source": {"0": 5}}}}
-        with pytest.raises(UnavailableError, match=r"sink `refunds.out`.*transport failure"):
+        with pytest.raises(UnavailableError, match=rf"sink `refunds.out`.*{words}"):
             driver.committer.check_position(json.dumps(position))
 
     def test_offsets_of_an_epoch_that_fails_are_not_committed(self, make_sink, kafka_topics, tmp_path):
