@@ -88,11 +88,11 @@ def start_driver(spec: Spec, words: Path, drill: Drill | None = None) -> Child:
     return Child(driver.main, (spec.to_json(),), words, drill)
 
 
-def wait_until(is_true: Callable[[], bool], otherwise: str) -> None:
+def wait_until(is_true: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
     """Look again and again; the time it takes means nothing."""
     give_up = time.monotonic() + PATIENCE_S
     while not is_true():
-        assert time.monotonic() < give_up, otherwise
+        assert time.monotonic() < give_up, otherwise if isinstance(otherwise, str) else otherwise()
         time.sleep(0.005)
 
 

@@ -60,7 +60,10 @@ class WatchedSite(Site):
     def wait_for_a_look(self) -> None:
         """Until a round of looks has ended that was begun after this call: the second one from now."""
         looks = self._looks()
-        wait_until(lambda: self.reader.is_over() or self._looks() >= looks + 2, "the reader does not look")
+        wait_until(
+            lambda: self.reader.is_over() or self._looks() >= looks + 2,
+            lambda: f"the reader does not look; it said:\n{self.reader.said[-4000:]}",
+        )
         assert not self.reader.is_over(), self.reader.said
 
     def ends(self, child: Child, codes: tuple[int, ...] = ANY_END) -> int:

@@ -1,6 +1,7 @@
 """A reader that reads every topic of a site all the time, in a process of its own, through crashes of the broker too."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -32,12 +33,14 @@ def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str
     try:
         while told.is_dir():
             if time.monotonic() > looked + STUCK_S:
+                say("all lines are made anew")
                 consumer.close()
                 onlooker = Onlooker(outlet.direct)
                 consumer, looked = _consumer(onlooker, places), time.monotonic()
             try:
                 ends = onlooker.ends(topics)
-            except (KafkaException, TimeoutError):  # the broker is down, or was while we asked
+            except (KafkaException, TimeoutError) as error:  # the broker is down, or was while we asked
+                say(f"no ends: {error}")
                 time.sleep(REST_S)
                 continue
             messages, left = read_until(consumer, ends, PATIENCE_S, reached)
@@ -45,7 +48,11 @@ def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str
                 places[message.topic(), message.partition()] = message.offset() + 1
             for finding in memory.look(messages):
                 note(told / "findings", finding)
-            if not left:
+            if left:
+                say(
+                    f"not reached: {left}, but { ({place: (places.get(place), reached.get(place)) for place in left}) }; read {len(messages)}"
+                )
+            else:
                 looked = time.monotonic()
                 note(told / "seen", json.dumps({sink: rows.total() for sink, rows in memory.seen.items()}))
                 note(told / "looked", ".")
@@ -53,6 +60,11 @@ def watch(root: str, state: str, batches: int, slots: int, rows: int, notes: str
     finally:
         consumer.close()
     return 0
+
+
+def say(words: str) -> None:
+    """For whoever waits for a look in vain."""
+    print(f"{time.monotonic():.1f}: {words}", file=sys.stderr, flush=True)
 
 
 def _consumer(onlooker: Onlooker, places: Ends) -> Consumer:
