@@ -233,18 +233,20 @@ class Cluster:
         """For how many seconds transactions are open, as their coordinators say, or else by their first records."""
         if not stable:
             return {}
-        found = self._by_records(stable)
-        # A coordinator may not tell this user.
+        found: dict[tuple[str, int], float] = {}
         with suppress(CannotAskError), desk(self.address) as there:
-            found.update({place: max(0.0, time.time() - began_s) for place, began_s in there.began(stable).items()})
-        return found
+            found = {place: max(0.0, time.time() - began_s) for place, began_s in there.began(stable).items()}
+        # A coordinator may not tell this user, or know of none: what hangs has records only.
+        return {**self._by_records({place: at for place, at in stable.items() if place not in found}), **found}
 
     def _by_records(self, stable: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], float]:
         """The last stable offset is that of the first record of the oldest transaction. Its time is whatever its producer says: of an event that
         is a day old it may be a day ago.
         """
+        if not stable:
+            return {}
         # One record of each is enough, and a broker sends at least that.
-        little = {"queued_min_messages": "1", "fetch_message_max_bytes": "1"}
+        little = {"queued_min_messages": "1", "fetch_message_max_bytes": "1", "fetch_queue_backoff_ms": "1"}
         consumer, _ = self.address.consumer("kafka", group_id="pakka", isolation_level="read_uncommitted", **little)
         found: dict[tuple[str, int], float] = {}
         deadline = time.monotonic() + _RECORDS_S
@@ -255,6 +257,8 @@ class Cluster:
                 if message is not None and message.error() is None:
                     place = (str(message.topic()), int(message.partition() or 0))
                     found.setdefault(place, max(0.0, time.time() - message.timestamp()[1] / 1000))
+                    # A broker sends little at a time, of the first partition that has any: the others would wait until it has none.
+                    consumer.pause([TopicPartition(*place)])
         finally:
             consumer.close()
         return found

@@ -109,6 +109,29 @@ class TestOnABroker:
         assert cluster.lags([topic])[0].open_s >= 7200, "it is not told, and so the record's time has to do"
         producer.abort_transaction(ANSWERS_S)
 
+    def test_whoever_is_told_by_the_coordinator_reads_no_record(self, kafka_topics, topic, monkeypatch):
+        """To read them takes longer, and an epoch waits for it when its sink is looked at."""
+        producer = opened(kafka_topics.bootstrap, topic, records=1)
+
+        def refuse(*_, **__):
+            raise AssertionError("records were read")
+
+        monkeypatch.setattr(Address, "consumer", refuse)
+        assert Cluster(Address.parse("kafka", kafka_topics.bootstrap)).lags([topic])[0].open_s >= 0
+        producer.abort_transaction(ANSWERS_S)
+
+    def test_large_transactions_in_many_partitions_are_all_told_by_their_records(self, kafka_topics, monkeypatch):
+        """A partition with many records must not keep the others from being read: their turn came once a second."""
+        name = kafka_topics.create("large", partitions=16)
+        producer = opened(kafka_topics.bootstrap, name, records=1)
+        for number in range(16_000):
+            producer.produce(name, value=b"x" * 100, partition=number % 16)
+        assert producer.flush(ANSWERS_S) == 0
+        cluster = Cluster(Address.parse("kafka", kafka_topics.bootstrap))
+        monkeypatch.setattr(kafka_cluster, "_RECORDS_S", 5.0)
+        assert cluster._by_records(cluster.held([name])).keys() == {(name, number) for number in range(16)}
+        producer.abort_transaction(ANSWERS_S)
+
     def test_a_topic_that_is_not_there_has_no_lag(self, kafka_topics):
         cluster = Cluster(Address.parse("kafka", kafka_topics.bootstrap))
         assert cluster.lags([kafka_topics.name("nothing")]) == []
