@@ -10,7 +10,6 @@ from pakka.errors import UnknownOutcomeError
 from pakka.model.outcome import COMMITTED
 from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_applier import KafkaApplier
-from pakka.sinks._kafka_eager import Early
 from pakka.sinks._kafka_ledger import LedgerTopic, Page
 from pakka.sinks._kafka_prepared import PreparedCommitter
 from pakka.sinks._kafka_raw import End
@@ -34,10 +33,10 @@ class Unrecorded(KafkaApplier):
 class Apart(KafkaApplier):
     """Enters the epoch in the ledger in a transaction of its own, before the rows."""
 
-    def _transact(self, opened, page, fill):
-        super()._transact(opened, page, lambda outbox: KafkaApplier._enter(self, outbox, page))
+    def _transact(self, session, page, fill):
+        super()._transact(session, page, lambda outbox: KafkaApplier._enter(self, outbox, page))
         if page.epoch >= 0 and fill is not None:
-            super()._transact(self._open(opened.session), page, fill)
+            super()._transact(session, page, fill)
 
     def _enter(self, outbox, page):
         """Done already."""
@@ -54,12 +53,12 @@ class Unfenced(KafkaApplier):
 class Trusting(KafkaApplier):
     """Takes an answer that never came for a yes."""
 
-    def _transact(self, opened, page, fill):
+    def _transact(self, session, page, fill):
         try:
-            super()._transact(opened, page, fill)
+            super()._transact(session, page, fill)
         except UnknownOutcomeError:
-            opened.session.page = page
-            self._session = opened.session
+            session.page = page
+            self._session = session
 
 
 class Keeping(KafkaApplier):
@@ -99,14 +98,8 @@ def harness_of(twin: type[KafkaApplier], base: type[KafkaHarness] = KafkaHarness
     class TwinHarness(base):
         def sink(self):
             honest = super().sink()
-            # A mistake in what is sent after the decision shows where nothing was sent before.
             return TwinSink(
-                honest.servers,
-                topic=honest.topic,
-                ledger=honest.ledger,
-                settings=honest.settings,
-                eager=False,
-                applier=twin,
+                honest.servers, topic=honest.topic, ledger=honest.ledger, settings=honest.settings, applier=twin
             )
 
     return TwinHarness
@@ -202,18 +195,3 @@ class ExpiringHarness(PreparedKafkaHarness):
         ):
             assert time.monotonic() < give_up, f"a transaction of {self.timeout_ms} ms does not expire"
             time.sleep(0.1)
-
-
-class Careless(Early):
-    """Ends what it has sent early with whatever was decided."""
-
-    def taken(self, epoch, prepared):
-        opened, self._opened = self._opened, None
-        return opened
-
-
-class Forgetful(Early):
-    """Forgets what it has sent early, where it should end it: the next transaction of the same id takes it along."""
-
-    def undo(self):
-        self._opened = None

@@ -147,21 +147,6 @@ class Telling(Protocol):
 
 
 @runtime_checkable
-class Eager(Protocol):
-    """The power to begin with an epoch's commit while its slots are written, so that less is left after the decision. For committers.
-
-    What is begun must be as invisible as what is staged, and as bound to the fence. `commit_epoch` goes on with it if it is what was decided,
-    and else undoes it first. If the driver dies, the next one to raise the fence has undone it.
-    """
-
-    def begin_epoch(self, epoch: Epoch) -> None:
-        """The writers of this epoch are about to begin. Returns at once; what fails is made up for by the commit."""
-
-    def give_up(self) -> None:
-        """Undo what was begun: there will be no decision, or none that is known of. Without anything begun it is harmless."""
-
-
-@runtime_checkable
 class Spreading(Protocol):
     """The power to have the executors do a part of a commit. For committers; one that is not told of executors does it all itself."""
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from pakka.contract.audit import Probing, probing_of
-from pakka.contract.sink import Eager, Sink, Spread, Telling
+from pakka.contract.sink import Sink, Spread, Telling
 from pakka.contract.state import Decision, Owner, StateStore
 from pakka.coordinator.recovery import (
     Look,
@@ -161,7 +161,6 @@ class Coordinator:
         reach("begin", epoch.number)
         try:
             # 2. One job: judge, write and prepare every slot of every sink.
-            self._begin(epoch, redo)
             harvest = prepare(epoch, self.fence)
             reach("prepared", epoch.number)
             # 3. Exactly one report a slot, every sink in it, and every row accounted for.
@@ -285,16 +284,6 @@ class Coordinator:
         held = {name: entry for name, entry in self.run.held.items() if entry.epoch.number == epoch.number}
         return (beside_held(epoch, held, records), True) if held else (tuple(records), False)
 
-    def _begin(self, epoch: Epoch, redo: Decision | None) -> None:
-        """Where some slots are in a sink already, only what the others have made anew is decided: nobody begins with all of it."""
-        if redo is None and not any(entry.epoch.number == epoch.number for entry in self.run.held.values()):
-            for committer in self._eager:
-                committer.begin_epoch(epoch)
-
-    @property
-    def _eager(self) -> list[Eager]:
-        return [s.committer for s in self.run.stations if isinstance(s.committer, Eager)]
-
     def _check_position(self, origin: Origin) -> None:
         """What a sink tells others of the source goes with the rows, and must not keep a decided epoch from them."""
         for station in self.run.stations:
@@ -312,8 +301,6 @@ class Coordinator:
         """Before the decision: nothing of this attempt may stay. What cannot be undone now, recovery undoes."""
         undone: tuple[Prepared, ...] = ()
         try:
-            for committer in self._eager:
-                committer.give_up()
             undone = abort_undecided(self.run.stations, (redo,) if redo else (), self.fence)
         except Exception as trouble:
             error.add_note(f"the abort of epoch {epoch.number} was not finished: {trouble}; the next run finishes it")

@@ -52,22 +52,13 @@ FEW_TOPICS = 64
 
 
 @dataclass
-class Session:
+class _Session:
     """The transactional id in hand, and the ledger as it is for as long as nobody else asks for it."""
 
     seat: Seat
     most_s: float
     """How long the brokers leave a transaction of it open."""
     page: Page
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A transaction that was begun. Until its first record the brokers know nothing of it."""
-
-    session: Session
-    outbox: Outbox
-    began: float
 
 
 class KafkaApplier(Applier):
@@ -82,7 +73,7 @@ class KafkaApplier(Applier):
         self.address = sink.address
         self.id = sink.transactional_id(binding)
         self.book = sink.open_book(binding)
-        self._session: Session | None = None
+        self._session: _Session | None = None
         self._fence: int | None = None
         """The fence in whose name this applier has asked for the id; None: it has only looked so far."""
         self._topics: set[str] = set()
@@ -134,31 +125,17 @@ class KafkaApplier(Applier):
         if session is None or session.page.fence >= fence:
             return
         page = Page(fence, session.page.epoch, session.page.entry)
-        self._transact(self._open(session), page, lambda outbox: self._enter(outbox, page))
+        self._transact(session, page, lambda outbox: self._enter(outbox, page))
 
     def apply(self, token: Token, batches: Iterator[pa.RecordBatch]) -> bool:
-        opened = self.begin(token.fence, token.epoch)
-        if opened is None:
+        session = self._ready(token.fence)
+        if session is None or session.page.fence != token.fence or token.epoch <= session.page.epoch:
             return False
-        reach("commit.kafka.begun", token.epoch)
-        self.finish(opened, token, batches)
-        return True
-
-    def begin(self, fence: int, epoch: int) -> Opened | None:
-        """A transaction for an epoch. None: a newer fence is there, or the epoch is committed."""
-        session = self._ready(fence)
-        if session is None or session.page.fence != fence or epoch <= session.page.epoch:
-            return None
-        opened = self._open(session)
-        opened.outbox.foresee(self.book.name, PARTITION)
-        return opened
-
-    def finish(self, opened: Opened, token: Token, batches: Iterator[pa.RecordBatch]) -> None:
-        """Send what is left of an epoch, and commit it. An error leaves nothing of it, but for one that says that nobody knows."""
         page = Page(token.fence, token.epoch, token.entry)
-        opened.outbox.patience_s = opened.session.seat.patience_s
 
         def fill(outbox: Outbox) -> None:
+            reach("commit.kafka.begun", token.epoch)
+            outbox.foresee(self.book.name, PARTITION)
             for number, batch in enumerate(batches):
                 outbox.send(batch)
                 if number == 0:
@@ -170,13 +147,8 @@ class KafkaApplier(Applier):
             self._tell_group(outbox.seat, token.position)
             reach("commit.kafka.ending", token.epoch)
 
-        self._transact(opened, page, fill)
-
-    def give_up(self, opened: Opened) -> None:
-        """Nothing of a transaction becomes visible. One that the brokers know nothing of costs nothing."""
-        if opened.outbox.is_begun:
-            opened.outbox.drop()
-            self._abort(opened.session)
+        self._transact(session, page, fill)
+        return True
 
     def check_position(self, position: str) -> None:
         try:
@@ -220,13 +192,13 @@ class KafkaApplier(Applier):
                 "sees to it, and until then readers may wait for it",
             )
 
-    def _ready(self, fence: int) -> Session | None:
+    def _ready(self, fence: int) -> _Session | None:
         """Have the id, and nothing open that an end of the next transaction could take with it. None: a newer fence is there."""
         if self._look is not None and not self._look.is_closed():
             self._drop()
         return self._session or self._settle(fence)
 
-    def _settle(self, fence: int) -> Session | None:
+    def _settle(self, fence: int) -> _Session | None:
         """Ask for the id, and read the ledger to its end. None: a newer fence is there, and nothing was written."""
         page = self.book.read()
         if page.fence > fence:
@@ -244,7 +216,7 @@ class KafkaApplier(Applier):
             return None
         self._aged = self._aged or set(page.topics)
         self._topics |= {*page.topics, *self._touched}
-        self._session = Session(seat, timeout_ms / 1000, page)
+        self._session = _Session(seat, timeout_ms / 1000, page)
         return self._session
 
     def _known(self, page: Page) -> set[str]:
@@ -256,22 +228,20 @@ class KafkaApplier(Applier):
             topics |= set(self.book.page(raw).topics) if raw is not None else set()
         return topics
 
-    def _open(self, session: Session) -> Opened:
+    def _transact(self, session: _Session, page: Page, fill: Callable[[Outbox], None]) -> None:
+        """One transaction: all that `fill` sends, which makes `page` the newest of the ledger."""
+        began = time.monotonic()
+        is_filled = False
         self._topics |= self._touched
         self._forget_gone()
         self._touched.clear()
-        return Opened(session, session.seat.outbox(self.sink.topic, self._touched), time.monotonic())
-
-    def _transact(self, opened: Opened, page: Page, fill: Callable[[Outbox], None]) -> None:
-        """One transaction: all that was sent and that `fill` sends, which makes `page` the newest of the ledger."""
-        session, outbox = opened.session, opened.outbox
-        is_filled = False
+        outbox = session.seat.outbox(self.sink.topic, self._touched)
         try:
             fill(outbox)
             outbox.settle()
             is_filled = True
         except DriverError as error:
-            raise self._failed(session, error, opened.began) from None
+            raise self._failed(session, error, began) from None
         finally:
             if not is_filled:
                 outbox.drop()
@@ -291,7 +261,7 @@ class KafkaApplier(Applier):
             self._session = session
         self._look = Look(self.mender, self._touched)
 
-    def _end(self, session: Session) -> End:
+    def _end(self, session: _Session) -> End:
         try:
             return self.post.end(session.seat.handle, is_commit=True)
         except UnknownOutcomeError as error:
@@ -351,7 +321,7 @@ class KafkaApplier(Applier):
         self._cluster_id = self._cluster_id or self.book.cluster.id
         return self._cluster_id
 
-    def _failed(self, session: Session, raised: BaseException, began: float) -> PakkaError:
+    def _failed(self, session: _Session, raised: BaseException, began: float) -> PakkaError:
         """Before the end of a transaction was asked for: it is not committed, and never will be."""
         if why(raised).code() not in FENCED:
             return told_error(self.binding, self.address, raised)
@@ -372,7 +342,7 @@ class KafkaApplier(Applier):
             hint="an older driver may have woken up and gone; if it happens again, see who else uses that id",
         )
 
-    def _abort(self, session: Session) -> None:
+    def _abort(self, session: _Session) -> None:
         """Undo what was sent, so that nobody has to wait for it. What cannot be undone now, the next who asks for the id undoes.
 
         The id goes too: of a batch that had no answer it is not known whether its broker has counted it.

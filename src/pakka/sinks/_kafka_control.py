@@ -35,7 +35,7 @@ class Control(KafkaApplier):
             self._tell_group(outbox.seat, position)
             reach("commit.kafka.ending", page.epoch)
 
-        self._transact(self._open(session), page, fill)
+        self._transact(session, page, fill)
         return True
 
     @property
@@ -66,7 +66,7 @@ class Control(KafkaApplier):
             outbox.settle()
             self._reach_sent(entered.slot.epoch)
 
-        self._transact(self._open(session), session.page, fill)
+        self._transact(session, session.page, fill)
         return True
 
     def _reach_sent(self, epoch: int) -> None:

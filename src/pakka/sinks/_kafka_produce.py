@@ -58,16 +58,10 @@ class Outbox:
         """Of batches that name none; empty if each names its own."""
         self.touched = touched
         """Every topic that a record was taken for, which whoever gave it knows also if sending fails."""
-        self.patience_s = seat.patience_s
         self._begun: set[Place] = set()
         self._foreseen: set[Place] = set()
         self._posted: list[tuple[Post, Posted]] = []
         """On their way, the oldest first, and over which line."""
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether the brokers know of it."""
-        return bool(self._begun)
 
     def foresee(self, topic: str, partition: int) -> None:
         """A record of the sink's own will be sent there behind all others. The coordinator hears of the place with the first of theirs: asked
@@ -124,7 +118,7 @@ class Outbox:
         """Wait for the oldest. What could not be sent over the second line is sent over the first, which has to be there anyway."""
         line, posted = self._posted.pop(0)
         line = line if posted.answer is not None else self.seat.post
-        line.settle(posted, self.patience_s if patience_s is None else patience_s)
+        line.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
 
     def _free(self) -> list[Post]:
         """The lines on which a request may follow, that with the fewest first."""

@@ -36,7 +36,7 @@ which a source sends all it ever had, so that the error names the reason, and no
 ROWS = b"pakka.rows"
 """In the metadata of a spooled schema, the column that says for how many rows each of its own stands. Without it that is one."""
 CRC32C = "crc32c"
-FILE = "rows.arrow"
+_FILE = "rows.arrow"
 _BUFFER_BYTES = 1 << 20
 _CLEARER = "pakka-spool-clear"
 _SYNC_BYTES = 8 << 20
@@ -70,7 +70,7 @@ def clear(staging: Staging, slot: Slot) -> None:
     """Remove a slot whose rows are visible. The system takes back the pages of a large file when the last who has it open lets go, a quarter of a
     second a gigabyte, and does that beside what follows.
     """
-    held = _held(staging.attempt(slot) / FILE)
+    held = _held(staging.attempt(slot) / _FILE)
     try:
         staging.remove(slot)
     except OSError:
@@ -134,7 +134,7 @@ class SpoolWriter:
         # Spark's batches do not always keep the nullability that was announced, and a stream has one schema.
         self.schema = pa.schema([field.with_nullable(True) for field in spooled], metadata=spooled.metadata)
         with spool_errors(staging):
-            self._file = _CheckedFile(staging.begin(slot) / FILE, slot, bytes_max, digest)
+            self._file = _CheckedFile(staging.begin(slot) / _FILE, slot, bytes_max, digest)
             self._stream = pa.ipc.new_stream(self._file, self.schema, options=pa.ipc.IpcWriteOptions(compression=codec))
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -165,7 +165,7 @@ class SpoolWriter:
             self._stream.close()
             self._file.sync()
             self.staging.finish(self.slot)
-        detail = {"file": FILE, "bytes": self._file.bytes, "digest": self._file.digest}
+        detail = {"file": _FILE, "bytes": self._file.bytes, "digest": self._file.digest}
         return Prepared(self.slot, self.rows, checksum, detail)
 
     def discard(self) -> None:
@@ -195,8 +195,7 @@ def _words(schema: pa.Schema) -> str:
     return ", ".join(f"`{field.name}` {field.type}" for field in schema)
 
 
-def digest_of(kind: str) -> Any:
-    """A digest to be made, of the kind that a prepared record names."""
+def _hash(kind: str) -> Any:
     if kind == CRC32C:
         # Who asks for it has it. It is not among what every sink needs.
         from crc32c import CRC32CHash
@@ -215,7 +214,7 @@ class _CheckedFile:
         self.begun = 0
         """What the disk was told to take."""
         self.bytes_max = bytes_max
-        self._hash = digest_of(digest)
+        self._hash = _hash(digest)
 
     @property
     def digest(self) -> str:
@@ -328,7 +327,7 @@ class SpoolReader:
             return f"{path} has {stamp.size} bytes, and {record.detail['bytes']} were prepared"
         kind, _, _ = str(record.detail["digest"]).partition(":")
         with open(path, "rb") as file:
-            digest = f"{kind}:{hashlib.file_digest(file, lambda: digest_of(kind)).hexdigest()}"
+            digest = f"{kind}:{hashlib.file_digest(file, lambda: _hash(kind)).hexdigest()}"
         if digest != record.detail["digest"]:
             return (
                 f"{path} is not what was prepared: its digest is {digest}, and {record.detail['digest']} was prepared"

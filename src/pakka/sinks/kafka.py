@@ -29,7 +29,6 @@ from pakka.model.id import Binding, Slot
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
-from pakka.sinks._kafka_eager import EagerCommitter
 from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_limit import is_own
 from pakka.sinks._kafka_mender import Mender
@@ -92,8 +91,6 @@ class KafkaSink(SpooledSink):
     """For `create`: so many replicas; -1 as the cluster has it."""
     settings: dict[str, str | int | float | bool] = field(default_factory=dict, repr=False)
     """librdkafka's own settings, such as `security.protocol`; take secrets from `${env:NAME}`."""
-    eager: bool = True
-    """x"""
     max_record_bytes: int | None = None
     """At most so many bytes a record; what the topic allows, unless it is less. Needed where the topic may not be asked what it allows."""
 
@@ -224,8 +221,6 @@ class KafkaSink(SpooledSink):
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         if self.has_slots:
             return (PreparedCommitter if self.way == "prepared" else ShardedCommitter)(self, binding, fence)
-        if self.eager:
-            return EagerCommitter(binding, fence, self.open_applier(binding))
         return super().open_committer(binding, fence)
 
     @classmethod

@@ -263,30 +263,23 @@ class SpooledCommitter:
         if self._is_committed(epoch, memory):
             self._empty(prepared)
             return ALREADY_COMMITTED
-        # 2. Rows, fence and ledger, in one transaction of the sink.
-        token = self._token(epoch, prepared)
-        refused = self._apply(token, epoch, prepared)
-        if refused is not None:
-            return refused
-        reach("commit.applied", epoch.number)
-        # 3. The epoch is visible; its copy in the spool goes.
-        if not memory.is_in_sink:
-            self._note(token)
-        self._empty(prepared)
-        return COMMITTED
-
-    def _apply(self, token: Token, epoch: Epoch, prepared: Sequence[Prepared]) -> Outcome | None:
-        """Apply the epoch out of the spool. None: it is applied."""
-        # Every byte is verified before one row is applied.
+        # 2. Every byte is verified before one row is applied.
         reader = SpoolReader(self.staging, prepared)
         trouble = reader.verify()
         if trouble is not None:
             return Outcome.refused(trouble)
-        flow = Flow(reader.batches(), epoch.number)
+        # 3. Rows, fence and ledger, in one transaction of the sink.
+        token = self._token(epoch, prepared)
+        flow = _Flow(reader.batches(), epoch.number)
         if not self.applier.apply(token, flow):
             return self._not_applied(epoch, prepared)
         self._check_drained(token, flow)
-        return None
+        reach("commit.applied", epoch.number)
+        # 4. The epoch is visible; its copy in the spool goes.
+        if not memory.is_in_sink:
+            self._note(token)
+        self._empty(prepared)
+        return COMMITTED
 
     def _token(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Token:
         sink = f"{self.binding.pipeline}.{self.binding.sink}"
@@ -308,7 +301,7 @@ class SpooledCommitter:
             hint="`apply` may answer False only if the epoch is not newer than the one kept, or the fence is not the one kept",
         )
 
-    def _check_drained(self, token: Token, flow: Flow) -> None:
+    def _check_drained(self, token: Token, flow: _Flow) -> None:
         """It cannot be undone, and the ledger will call the epoch whole. All that is left is to stop, and to say so."""
         if flow.is_drained:
             return
@@ -365,7 +358,7 @@ class SpooledCommitter:
                 clear(self.staging, record.slot)
 
 
-class Flow:
+class _Flow:
     """The rows on their way into the sink's transaction. Knows whether all were taken."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], epoch: int) -> None:

@@ -32,7 +32,6 @@ POINTS: dict[str, str] = {
     "task.kafka.sent": "task: a Kafka slot's transaction is whole and open, and its copy in the spool is not synced",
     "task.kafka.prepared": "task: a Kafka slot is prepared, and nobody has been told",
     "task.prepared": "task: the slot is prepared in one of its sinks, and perhaps not in the next",
-    "early.kafka.sending": "driver: some of an epoch's records are sent to Kafka while its slots are written, in an open transaction; nothing is decided",
     "prepared": "driver: every slot is prepared, and nobody has looked at the reports",
     "decide.before": "driver: all is checked; the decision is not written",
     "decide.after": "driver: the decision is durable; no sink has committed",

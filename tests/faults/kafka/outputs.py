@@ -6,31 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from pakka.contract.sink import Sink
-from pakka.sinks import _kafka_eager, _kafka_pack, _kafka_parcel, _kafka_produce
-from pakka.sinks._kafka_eager import Early
+from pakka.sinks import _kafka_pack, _kafka_parcel, _kafka_produce
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
-from tests.conformance.kafka_twins import (
-    Apart,
-    Blind,
-    BlindSharded,
-    Careless,
-    Forgetful,
-    GoingOn,
-    PreparedTwinSink,
-    TwinSink,
-    Unrecorded,
-)
+from tests.conformance.kafka_twins import Apart, Blind, BlindSharded, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
 from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
-KEYED = {"key": "id", "eager": False}
-EAGER = {"key": "id"}
-PREPARED = {**EAGER, "way": "prepared"}
-SHARDED = {**EAGER, "way": "sharded"}
+KEYED = {"key": "id"}
+PREPARED = {**KEYED, "way": "prepared"}
+SHARDED = {**KEYED, "way": "sharded"}
 LAYOUTS: dict[str, Layout] = {
     "one": {"refunds": KEYED},
-    "eager": {"refunds": EAGER},
     "mix": {"refunds": KEYED, "audit": KEYED, "dead_letters": PARQUET},
     "prepared": {"refunds": PREPARED},
     "sharded": {"refunds": SHARDED},
@@ -40,9 +27,7 @@ LAYOUTS: dict[str, Layout] = {
 _OF_SQL = {"task.sql.loaded", "task.sql.prepared"}
 _OF_OPEN_SLOTS = {"task.kafka.begun", "task.kafka.sent", "task.kafka.prepared"}
 OF_SHARDS = {"commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended"}
-EARLY = "early.kafka.sending"
-_OF_EPOCHS_LATE = {"commit.kafka.begun", "commit.kafka.sending"}
-_OF_EPOCHS = {"commit.kafka.sent", "commit.kafka.offsets"}
+_OF_EPOCHS = {"commit.kafka.begun", "commit.kafka.sending", "commit.kafka.sent", "commit.kafka.offsets"}
 EXPIRED = "commit.kafka.replayed"
 """Reached only when a slot has expired, and so by tests of its own."""
 
@@ -54,9 +39,7 @@ def points_of(layout: str) -> list[str]:
     missing |= set() if PREPARED in sinks.values() else _OF_OPEN_SLOTS
     missing |= set() if SHARDED in sinks.values() else OF_SHARDS
     missing |= set() if {PREPARED["way"], SHARDED["way"]} & {o.get("way") for o in sinks.values()} else {"commit.slot"}
-    missing |= set() if EAGER in sinks.values() else {EARLY}
-    missing |= set() if KEYED in sinks.values() else _OF_EPOCHS_LATE
-    missing |= set() if KEYED in sinks.values() or EAGER in sinks.values() else _OF_EPOCHS
+    missing |= set() if KEYED in sinks.values() else _OF_EPOCHS
     # By shards it is a task, at a point of its own.
     missing |= {"commit.apply"} if all(options == SHARDED for options in sinks.values()) else set()
     return points_without(sinks, missing)
@@ -135,20 +118,6 @@ def apart(site: Path) -> dict[str, Sink]:
 
 def unrecorded(site: Path) -> dict[str, Sink]:
     return _twin(site, Unrecorded)
-
-
-def _early_twin(site: Path, early: type[Early]) -> dict[str, Sink]:
-    """The driver alone has these; its process is new."""
-    _kafka_eager.Early = early  # type: ignore[misc]
-    return of_site(site)
-
-
-def careless(site: Path) -> dict[str, Sink]:
-    return _early_twin(site, Careless)
-
-
-def forgetful(site: Path) -> dict[str, Sink]:
-    return _early_twin(site, Forgetful)
 
 
 def _prepared_twin(site: Path, committer: type) -> dict[str, Sink]:

@@ -25,7 +25,7 @@ LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
 
 
 def test_every_crash_point_that_is_not_of_a_database_is_reached():
-    reached = {*points_of("ways"), *points_of("sharded"), *points_of("eager")}
+    reached = {*points_of("ways"), *points_of("sharded")}
     assert {p for p in POINTS if p not in reached} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
 
 

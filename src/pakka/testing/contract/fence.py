@@ -277,7 +277,6 @@ def a_speculative_twin_leaves_one_copy(trial: Trial) -> None:
     """Two attempts at one slot write the same rows; one wins, the other is litter, early or late."""
     driver = trial.driver(1)
     batch = refunds(0, 0, 5)
-    driver.begin(0)
     loser = driver.prepare_slot(driver.slot(0, attempt=0), batch)
     late = driver.writer(driver.slot(0, attempt=1), batch.schema)
     late.write(batch)

@@ -49,7 +49,6 @@ def looking_changes_nothing(trial: Trial) -> None:
     require(trial.committer(1).ledger().fence == 0, "a committer was opened and asked, and the sink has seen a fence")
     driver = trial.driver(1)
     records, batches = driver.prepare(0)
-    driver.give_up()  # or what it has begun would grow meanwhile
     litter = sorted(trial.harness.litter())
     onlooker = trial.committer(2)
     onlooker.ledger()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pakka.contract.sink import Committer, Eager, EpochCommit, EpochEntry, SlotCommit, Writer
+from pakka.contract.sink import Committer, EpochCommit, EpochEntry, SlotCommit, Writer
 from pakka.errors import FencedError, PakkaError, RefusedError, UnavailableError
 from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
@@ -189,21 +189,10 @@ class Driver:
     def writer(self, slot: Slot, schema: pa.Schema = SCHEMA) -> Writer:
         return self.trial.sink.open_writer(self.trial.binding, slot, schema)
 
-    def begin(self, epoch: int) -> None:
-        """Have a sink that can do so begin with an epoch, as a coordinator does before it sends out writers."""
-        if isinstance(self.committer, Eager):
-            self.committer.begin_epoch(epoch_of(epoch))
-
-    def give_up(self) -> None:
-        """Have it undo what it has begun, as before an abort."""
-        if isinstance(self.committer, Eager):
-            self.committer.give_up()
-
     def prepare(
         self, epoch: int, shares: Sequence[int] = SHARES, attempt: int = 0, mark: str = ""
     ) -> tuple[list[Prepared], list[pa.RecordBatch]]:
         """Every slot of an epoch, prepared, and the rows that were written."""
-        self.begin(epoch)
         batches = [refunds(epoch, number, count, mark) for number, count in enumerate(shares)]
         return [self.prepare_slot(self.slot(epoch, n, attempt), b) for n, b in enumerate(batches)], batches
 
@@ -230,7 +219,6 @@ class Driver:
     def abort(self, prepared: Sequence[Prepared], what: str) -> None:
         """Abort, which must not complain."""
         try:
-            self.give_up()
             self.committer.abort(prepared)
         except PakkaError as error:
             raise Broken(f"{what} must do no harm, and raises {type(error).__name__}: {error.message}") from error
