@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pakka.errors import ConfigError
+from pakka.sources._kafka_digits import without_endless
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,7 +53,8 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     marked = f'{{"{END}":"{mark}"}}'
     wrapped = expr(f"""concat('{{"items":[{marked},', CAST(value AS STRING), ',{marked}]}}')""")
-    decoded = records.withColumn(_DECODED, parse(wrapped, whole, options))
+    finite = without_endless(expr("CAST(value AS STRING)"), wrapped, whole)
+    decoded = records.withColumn(_DECODED, parse(finite, whole, options))
     items = f"{_DECODED}.items"
     # Spark puts a replacement character for bytes that are no text.
     is_bad = expr(

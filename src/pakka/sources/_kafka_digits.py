@@ -1,0 +1,75 @@
+"""JSON in which a decimal would hold Spark for minutes or hours: it writes out the zeros of an exponent, whatever the column can hold, and
+reads a text of a million digits in the square of their number. A task that met one would be killed, begun again, and meet it again.
+
+A look at the text finds every value that may have one, and few others: a text such as `12e34567` may be good. So these few are read twice, first with
+texts for decimals, and of what is still too much then nothing is read. Of a field that stands twice the first look sees the last value only, so there
+it is no good; VARIANT, which refuses such, tells.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+_LONG_CHARACTERS = 1000
+"""Of a number the reader itself takes no more, and of a text of digits not either from here on."""
+# JSON may write any character with its number, Spark takes commas out of a text that is to be a number, and Java takes any digits there are.
+_ESCAPED = r"\\u[0-9a-fA-F]{4}"
+_E = (
+    # The look ahead says the same as what follows it, and spares most letters the rest: it halves the time.
+    rf"[eE\\](?![a-tv-zA-Z\s\"':_}}\]])(?:u00[46]5|(?<=(?:[\p{{Nd}}.,]|{_ESCAPED})[eE]))"
+    r"(?:,|\\u002[cC])*(?:[+-]|\\u002[bBdD])?"
+)
+"""Between the digits of a number and those of its exponent."""
+_IN_TEXT = rf"(?:[\p{{Nd}},]|{_ESCAPED}){{5,}}+(?=[\"'])"
+_IN_NUMBER = r"[0-9]{5,}+(?=[\s,}\]]|$)"
+"""Exponents of five digits or more, to the end of the value: ten thousand zeros take no time."""
+_LONG_TEXT = rf"[\"'][+-]?(?:[\p{{Nd}}.,]|{_ESCAPED}){{{_LONG_CHARACTERS}}}+"
+_NUMBER = rf"(?<![0-9.])-?[0-9][0-9.]*+[eE][+-]?{_IN_NUMBER}"
+"""A number with such an exponent, and what looks like one inside a text."""
+_MARK_FROM, _MARK_BELOW = 10**17, 10**18
+
+
+def without_endless(value: Column, document: Column, schema: StructType) -> Column:
+    """The JSON document, of the schema, or null if a decimal in it is too much for Spark. None can hold what is refused here.
+
+    `value` is the part of it that a stranger has written.
+    """
+    from pyspark.sql.functions import from_json, length, lit, regexp_replace, to_json, try_parse_json, when
+    from pyspark.sql.types import StructType
+
+    texts = _texts(schema)
+    if texts is None:
+        return document
+    assert isinstance(texts, StructType)
+    is_risky = value.rlike(f"{_E}(?:{_IN_TEXT}|{_IN_NUMBER})") | (
+        (length(value) > _LONG_CHARACTERS) & value.rlike(_LONG_TEXT)
+    )
+    # A number that is read as a text goes through a double, which has one name for many. So it is replaced by one that nobody knows before.
+    mark = str(_MARK_FROM + secrets.randbelow(_MARK_BELOW - _MARK_FROM))
+    read = to_json(from_json(regexp_replace(document, lit(_NUMBER), lit(mark)), texts))
+    is_endless = try_parse_json(document).isNull() | read.rlike(f'{mark}|{_E}{_IN_TEXT}(?!":)|{_LONG_TEXT}')
+    return when(is_risky & is_endless, None).otherwise(document)
+
+
+def _texts(type_: DataType) -> DataType | None:
+    """Texts where the type has decimals, and nothing else of it; None if it has none."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructField, StructType
+
+    if isinstance(type_, DecimalType):
+        return StringType()
+    if isinstance(type_, ArrayType):
+        items = _texts(type_.elementType)
+        return ArrayType(items) if items is not None else None
+    if isinstance(type_, MapType):
+        values = _texts(type_.valueType)
+        return MapType(type_.keyType, values) if values is not None else None
+    if isinstance(type_, StructType):
+        fields = [(field.name, _texts(field.dataType)) for field in type_.fields]
+        kept = [StructField(name, inner) for name, inner in fields if inner is not None]
+        return StructType(kept) if kept else None
+    return None
