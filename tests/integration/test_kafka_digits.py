@@ -57,6 +57,11 @@ ENDLESS = [
     '{"a":1E%s,',
     '{"a":1E%s}}',
     '{"a":"1E%s":',
+    '{"a":1E%sx}',
+    '{"a":1E%s"}',
+    '{"a":1E%s.5}',
+    '{"a":1E%se5}',
+    '{"b":[{"c":1E%s{}]}',
     # Deeper down, and where none is expected.
     '{"b":[{"c":1},{"c":1E%s}]}',
     '{"b":[{"c":1E%s,"t":1.5}]}',

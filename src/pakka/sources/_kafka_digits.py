@@ -26,11 +26,11 @@ _E = (
 )
 """Between the digits of a number and those of its exponent."""
 _IN_TEXT = rf"(?:[\p{{Nd}},]|{_ESCAPED}){{5,}}+(?=[\"'])"
-_IN_NUMBER = r"[0-9]{5,}+(?=[\s,}\]]|$)"
-"""Exponents of five digits or more, to the end of the value: ten thousand zeros take no time."""
+"""The digits of an exponent, to the end of a text, if they are five or more: ten thousand zeros take no time."""
+_NUMBER = r"-?[0-9][0-9.]*+[eE][+-]?[0-9]{5,}+"
+"""The same without quotes. It need not end well: the reader takes a number before it looks what follows."""
+_BEFORE_NUMBER = r"[\s:,\[]"
 _LONG_TEXT = rf"[\"'][+-]?(?:[\p{{Nd}}.,]|{_ESCAPED}){{{_LONG_CHARACTERS}}}+"
-_NUMBER = rf"(?<![0-9.])-?[0-9][0-9.]*+[eE][+-]?{_IN_NUMBER}"
-"""A number with such an exponent, and what looks like one inside a text."""
 _MARK_FROM, _MARK_BELOW = 10**17, 10**18
 
 
@@ -46,12 +46,14 @@ def without_endless(value: Column, document: Column, schema: StructType) -> Colu
     if texts is None:
         return document
     assert isinstance(texts, StructType)
-    is_risky = value.rlike(f"{_E}(?:{_IN_TEXT}|{_IN_NUMBER})") | (
+    is_like = value.rlike(f"{_E}(?:{_IN_TEXT}|[0-9]{{5}})")
+    is_risky = is_like & (value.rlike(f"{_E}{_IN_TEXT}") | value.rlike(f"{_BEFORE_NUMBER}{_NUMBER}")) | (
         (length(value) > _LONG_CHARACTERS) & value.rlike(_LONG_TEXT)
     )
     # A number that is read as a text goes through a double, which has one name for many. So it is replaced by one that nobody knows before.
     mark = str(_MARK_FROM + secrets.randbelow(_MARK_BELOW - _MARK_FROM))
-    read = to_json(from_json(regexp_replace(document, lit(_NUMBER), lit(mark)), texts))
+    marked = regexp_replace(document, lit(f"(?<={_BEFORE_NUMBER}){_NUMBER}"), lit(mark))
+    read = to_json(from_json(marked, texts))
     is_endless = try_parse_json(document).isNull() | read.rlike(f'{mark}|{_E}{_IN_TEXT}(?!":)|{_LONG_TEXT}')
     return when(is_risky & is_endless, None).otherwise(document)
 
