@@ -4,12 +4,15 @@ Nothing is in doubt about a record: each batch is waited for, and one that has n
 its broker knows it. There is one batch a partition on its way at most, so they arrive in their order. Several requests are: a broker takes
 the next one from a line when it has answered the last, and should find it there. And since it does so with one of its threads, what is more than a
 request goes over two lines.
+
+But the first batch to each place goes over the first line, one request after the other. Before a broker takes it, it asks the coordinator whether the place is part of
+the transaction; of two such questions for one id that meet there it gives up the older, and refuses what it was asked for, and all of it has to be sent again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -60,6 +63,8 @@ class Outbox:
         """Every topic that a record was taken for, which whoever gave it knows also if sending fails."""
         self._begun: set[Place] = set()
         self._foreseen: set[Place] = set()
+        self._opened: set[Place] = set()
+        """Where a batch was sent to."""
         self._posted: list[tuple[Post, Posted]] = []
         """On their way, the oldest first, and over which line."""
 
@@ -102,9 +107,10 @@ class Outbox:
             post.begin_in(handle, new)
             self._begun |= new
         for some in _requests(waiting):
-            while any(some.keys() & posted.batches for _, posted in self._posted) or not self._free():
+            while any(some.keys() & posted.batches for _, posted in self._posted) or not self._free(some):
                 self._await()
-            line = self._free()[0]
+            line = self._free(some)[0]
+            self._opened |= some.keys()
             self._posted.append(
                 (line, line.post(handle, {place: self._signed(batch) for place, batch in some.items()}))
             )
@@ -120,9 +126,10 @@ class Outbox:
         line = line if posted.answer is not None else self.seat.post
         line.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
 
-    def _free(self) -> list[Post]:
-        """The lines on which a request may follow, that with the fewest first."""
-        lines = [self.seat.post] if self.seat.second is None else [self.seat.post, self.seat.second]
+    def _free(self, some: Mapping[Place, Batch]) -> list[Post]:
+        """The lines on which a request with these batches may follow, that with the fewest first."""
+        is_first = not some.keys() <= self._opened
+        lines = [self.seat.post] if self.seat.second is None or is_first else [self.seat.post, self.seat.second]
         counts = {line: sum(of is line for of, _ in self._posted) for line in lines}
         return sorted((line for line in lines if counts[line] < _ON_WAY_MAX), key=counts.__getitem__)
 

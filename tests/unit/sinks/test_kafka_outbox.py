@@ -92,6 +92,31 @@ def test_over_two_lines_there_is_still_one_batch_a_partition_on_its_way(monkeypa
     assert max(first.most, second.most) == {1: 1, 2: 1, 3: 2, 8: 4}[partitions]
 
 
+def test_the_first_batch_to_each_place_goes_over_the_first_line(monkeypatch):
+    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 1)
+    first = Slow()
+    second = Slow(first.on_way)
+    seat = Seat(first, Handle("id", 7, 3), 30.0, second)
+    honest, sent = Slow.post, []
+
+    def post(line, handle, batches):
+        sent.extend((place, line) for place in batches)
+        return honest(line, handle, batches)
+
+    monkeypatch.setattr(Slow, "post", post)
+    for _ in range(2):
+        # In each transaction anew, and for places that come later as well.
+        outbox = seat.outbox("t", set())
+        sent.clear()
+        for partitions in (2, 2, 8, 8):
+            outbox.send(packed(partitions))
+        outbox.send_one("ledger", b"page", b"key", 0)
+        outbox.settle()
+        of_first = dict(reversed(sent))
+        assert of_first == {("t", number): first for number in range(8)} | {("ledger", 0): first}
+        assert second in {line for _, line in sent}
+
+
 def test_an_epoch_of_one_request_opens_no_second_line():
     first = Slow()
     second = Slow(first.on_way)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from kafka.errors import KafkaConnectionError, NoError
+from kafka.errors import KafkaConnectionError, NoError, NotEnoughReplicasError
 
 from pakka.errors import PakkaError, UnavailableError
 from pakka.kafka_line import Address
@@ -350,11 +350,44 @@ class RenumberingArrived(Renumbering):
     lost = CutError
 
 
+class Hasty(Outbox):
+    """Has the first batches go over both lines, too."""
+
+    def _free(self, some):
+        self._opened |= some.keys()
+        return super()._free(some)
+
+
+@pytest.mark.parametrize(("kind", "is_refused"), [(Outbox, False), (Hasty, True)])
+def test_no_broker_refuses_a_batch_because_another_line_asks_it_too(kafka_topics, wide, monkeypatch, kind, is_refused):
+    topic = kafka_topics.create("t", partitions=8)
+    # Its leaders may not know of a new topic yet.
+    deliver(wide, topic, numbered(2000), partitions=8, press=SMALL)
+    honest, refused, transactions = _kafka_post._taken, [], 0
+
+    def taken(answers):
+        for place, error, words in honest(answers):
+            if error is NotEnoughReplicasError and "Unable to verify" in words:
+                refused.append(words)
+            yield place, error, words
+
+    monkeypatch.setattr(_kafka_post, "_taken", taken)
+    while transactions < 20 and not refused:
+        outbox = kind(wide, topic, set())
+        outbox.send(pack(numbered(2000), topic, 8, SMALL))
+        outbox.settle()
+        commit(wide)
+        transactions += 1
+    assert bool(refused) is is_refused
+    # Nothing is lost by it: what was refused is sent again.
+    assert len(read(kafka_topics, topic)) == 2000 * (transactions + 1)
+
+
 @pytest.mark.parametrize(("kind", "is_once"), [(Outbox, True), (RenumberingArrived, False)])
 def test_what_arrived_on_the_second_line_that_was_cut_is_kept_once(kafka_topics, wide, monkeypatch, kind, is_once):
     topic = kafka_topics.create("t", partitions=8)
     # Its leaders may not know of a new topic yet.
-    deliver(wide, topic, numbered(400), partitions=8, press=SMALL)
+    deliver(wide, topic, numbered(2000), partitions=8, press=SMALL)
     posting, waiting, first, lost = Post.post, Post._waited, [], []
 
     def post(line, *args):
@@ -378,11 +411,11 @@ def test_what_arrived_on_the_second_line_that_was_cut_is_kept_once(kafka_topics,
     while not lost:
         assert epochs < 20
         outbox = kind(wide, topic, set())
-        outbox.send(pack(numbered(400), topic, 8, SMALL))
+        outbox.send(pack(numbered(2000), topic, 8, SMALL))
         outbox.settle()
         commit(wide)
         epochs += 1
-    assert (len(read(kafka_topics, topic)) == 400 * epochs) is is_once
+    assert (len(read(kafka_topics, topic)) == 2000 * epochs) is is_once
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [(Outbox, [b"v"]), (Renumbering, [b"v", b"v"])])
