@@ -90,7 +90,7 @@ class Facts:
 def read_facts(sink: KafkaSink, binding: Binding | None = None) -> Facts:
     """As it is now; of the sink in its place, if that is known."""
     cluster = Cluster(sink.address)
-    with told("kafka", sink.address, cluster.grievance):
+    with told(binding or "kafka", sink.address, cluster.grievance):
         brokers = len(cluster.brokers)
         settings = cluster.broker_settings()
         fixed = [_target(sink, cluster, brokers, settings)] if sink.topic else []

@@ -102,7 +102,7 @@ def ask(
     # Without the second one a topic's limits are not known before the decision, unless the sink is told.
     to_target = ("WRITE", "DESCRIBE_CONFIGS") if sink.max_record_bytes is None else ("WRITE",)
     wanted = [*((t, to_target) for t in targets), *((t, ("READ", "WRITE")) for t in ledgers)]
-    with closing(Asker("kafka", sink.address)) as asker:
+    with closing(Asker(binding or "kafka", sink.address)) as asker:
         ids = _ids(sink, binding)
         found = [Lack(right, _ID, *of) for ident, of in ids.items() for right in asker.of_id(ident)]
         ident = next(iter(ids))

@@ -17,6 +17,7 @@ from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_applier, _kafka_mender, _kafka_topic
+from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
@@ -82,6 +83,14 @@ class TestOptions:
         with pytest.raises(UnavailableError, match=r"Connection refused.*nothing was changed") as told:
             sink.open_committer(Binding("refunds", "out", str(tmp_path)), 1).ledger()
         assert "`servers`" in told.value.hint
+
+    @pytest.mark.parametrize(
+        ("binding", "subject"), [(Binding("refunds", "out", ""), r"sink `refunds\.out`"), (None, "kafka")]
+    )
+    def test_a_look_at_the_settings_of_brokers_that_are_not_there_names_the_sink(self, monkeypatch, binding, subject):
+        monkeypatch.setattr("pakka.kafka_cluster.ANSWER_S", 1.0)
+        with pytest.raises(UnavailableError, match=rf"^{subject}: kafka://.*Connection refused"):
+            read_facts(KafkaSink(SERVERS, topic="t"), binding)
 
 
 class TestPage:
