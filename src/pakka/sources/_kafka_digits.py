@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 _LONG_CHARACTERS = 1000
 """Of a number the reader itself takes no more, and of a text of digits not either from here on."""
+# A stranger may repeat what these look for a million times. So what is repeated in them is possessive: Java's matcher takes a frame of its stack for each
+# turn of another group, and comes back to each turn.
 # JSON may write any character with its number, Spark takes commas out of a text that is to be a number, and Java takes any digits there are.
 _ESCAPED = r"\\u[0-9a-fA-F]{4}"
 _E = (
     # The look ahead says the same as what follows it, and spares most letters the rest: it halves the time.
     rf"[eE\\](?![a-tv-zA-Z\s\"':_}}\]])(?:u00[46]5|(?<=(?:[\p{{Nd}}.,]|{_ESCAPED})[eE]))"
-    r"(?:,|\\u002[cC])*(?:[+-]|\\u002[bBdD])?"
+    r"(?:,|\\u002[cC])*+(?:[+-]|\\u002[bBdD])?"
 )
 """Between the digits of a number and those of its exponent."""
-_IN_TEXT = rf"(?:[\p{{Nd}},]|{_ESCAPED}){{5,}}+(?=[\"'])"
-"""The digits of an exponent, to the end of a text, if they are five or more: ten thousand zeros take no time."""
+_IN_TEXT = rf"(?:[\p{{Nd}},]|(?!\\u00[46]5){_ESCAPED}){{5,}}+(?=[\"'])"
+"""The digits of an exponent, to the end of a text, if they are five or more: ten thousand zeros take no time. No e, so that nothing is looked at for each of many."""
 _NUMBER = r"-?[0-9][0-9.]*+[eE][+-]?[0-9]{5,}+"
 """The same without quotes. It need not end well: the reader takes a number before it looks what follows."""
 _BEFORE_NUMBER = r"[\s:,\[]"
