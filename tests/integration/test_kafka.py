@@ -20,7 +20,6 @@ from pakka.kafka_cluster import Cluster
 from pakka.kafka_line import Address
 from pakka.model.event import Delivered, Noticed
 from pakka.sinks.files import ParquetSink
-from pakka.sources import _kafka_decode as decode
 from pakka.sources.kafka import KafkaSource
 from tests.fixtures.kafka import Topics
 from tests.integration.conftest import connector, need_connector
@@ -137,55 +136,6 @@ def test_what_cannot_be_decoded_is_a_dead_letter_that_says_where_it_stands(
         assert (binary["value_hex"], "value" in binary) == (BAD[-2].hex().upper(), False)
         assert not {"value", "value_hex"} & set(tombstone)
         assert {tuple(letter["rules"]) for letter in memory.rows(f"dead {name}")} == {("malformed",)}
-
-
-def test_a_decimal_is_taken_as_it_is_or_not_at_all(spark):
-    """Spark rounds what has more places than are declared."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromDDL("amount DECIMAL(10,2), `a.b` ARRAY<STRUCT<c: DECIMAL(3,1) NOT NULL>>")
-    good = ['{"amount":1.230}', '{"amount":"1.23"}', '{"amount":99999999.99,"a.b":[{"c":1.5},null]}', "{}"]
-    bad = ['{"amount":1.239}', '{"amount":"1.239"}', '{"amount":99999999.999}', '{"a.b":[{"c":1.55}]}']
-    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-    rows = [(None, bytearray(text.encode()), "t", 0, i, None) for i, text in enumerate([*good, *bad])]
-    records = spark.createDataFrame(rows, columns)
-    decoded, struct, is_bad = decode.from_json(records, schema)
-    beside = {"is_strict": False, "has_metadata": False, "has_headers": False}
-    made = decode.columns(decoded, struct, is_bad, schema.names, **beside)
-    assert made.schema["amount"].dataType == schema["amount"].dataType
-    found = made.collect()
-    assert [row._corrupt_record is not None for row in found] == [False] * len(good) + [True] * len(bad)
-    assert [str(row.amount) for row in found[: len(good)]] == ["1.23", "1.23", "99999999.99", "None"]
-    assert str(found[2]["a.b"][0].c) == "1.5"
-
-
-def test_many_decimals_are_planned_as_fast_as_few(spark):
-    """The plan once doubled with each: with thirteen no epoch ever began."""
-    from pyspark.sql.types import StructType
-
-    names = [f"d{i}" for i in range(30)]
-    schema = StructType.fromDDL(", ".join(f"{name} DECIMAL(10,2)" for name in names))
-    values = [json.dumps(dict.fromkeys(names, 1.25)), json.dumps({**dict.fromkeys(names, 1.25), "d29": 1.255})]
-    rows = [(bytearray(text.encode()), "t", 0, i, None, None) for i, text in enumerate(values)]
-    records = spark.createDataFrame(
-        rows, "value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY"
-    )
-    decoded, struct, is_bad = decode.from_json(records, schema)
-    beside = {"is_strict": False, "has_metadata": False, "has_headers": False}
-    found = decode.columns(decoded, struct, is_bad, names, **beside).collect()
-    assert [row._corrupt_record is not None for row in found] == [False, True]
-    assert {str(found[0][name]) for name in names} == {"1.25"}
-
-
-def test_a_decimal_beside_what_cannot_be_compared_is_read_as_spark_reads_it(spark):
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromDDL("a STRUCT<x: DECIMAL(5,2), v: VARIANT>, m STRUCT<x: DECIMAL(5,2), m: MAP<STRING, INT>>")
-    text = '{"a": {"x": 1.25, "v": 1}, "m": {"x": 1.5, "m": {"k": 1}}}'
-    records = spark.createDataFrame([(bytearray(text.encode()),)], "value BINARY")
-    decoded, struct, is_bad = decode.from_json(records, schema)
-    (row,) = decoded.select(struct["a"]["x"].alias("a"), struct["m"]["x"].alias("m"), is_bad.alias("bad")).collect()
-    assert (str(row.a), str(row.m), row.bad) == ("1.25", "1.50", False)
 
 
 def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(

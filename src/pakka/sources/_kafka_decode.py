@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pakka.errors import ConfigError
+from pakka.sources import _kafka_decimal as decimal
 from pakka.sources._kafka_digits import without_endless
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, DecimalType, StructType
+    from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt_record"
 """Where the text of a record goes that cannot be decoded."""
@@ -24,9 +25,10 @@ END = "_pakka_end"
 """Where the marks are while a value is decoded."""
 _MARK_BYTES = 16
 """How long a mark is. It is another one at every start, so that no value can have it in it."""
-_INCOMPARABLE = ("map", "variant", "interval", "geometry", "geography")
-_DIGITS_MAX = 38
-"""Of a decimal of Spark's."""
+_BARE = "_pakka_bare"
+"""An Avro value with the bytes of its decimals, if it is long."""
+_LONG_VALUE_BYTES, _LONG_DECIMAL_BYTES = 10_000, 1_000
+"""Spark takes 15 s for a decimal of a megabyte, and four times as long for one of two."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -41,13 +43,12 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     Spark reads one JSON document and passes over all that follows it. So a value is read as the second item of a list of three,
     between two marks that nobody knows before: whatever it is, if it is not one document, one of them does not come out.
     """
-    from pyspark.sql.functions import col, expr, get, lit, struct
+    from pyspark.sql.functions import col, expr, get, lit
     from pyspark.sql.functions import from_json as parse
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
     mark = secrets.token_hex(_MARK_BYTES)
-    exact = {field.name: _exact(field.dataType) for field in schema.fields if _can_be_exact(field.dataType)}
-    fields = [StructField(f.name, exact.get(f.name, f.dataType)) for f in schema.fields]
+    fields = [StructField(f.name, decimal.as_json_has_it(f.dataType)) for f in schema.fields]
     item = StructType([*fields, StructField(END, StringType())])
     whole = StructType().add("items", ArrayType(item)).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -62,55 +63,7 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
         f"OR get({items}, 1) IS NULL OR NOT (get({items}, 0).{END} <=> '{mark}') OR NOT (get({items}, 2).{END} <=> '{mark}')"
     )
     read = get(col(_DECODED)["items"], lit(1))
-    taken = {field.name: read[field.name] for field in schema.fields}
-    # It rounds decimals to the places that are declared. So they are read with as many as there are, and must not lose any.
-    for name, type_ in exact.items():
-        taken[name] = read[name].try_cast(_nullable(schema[name].dataType))
-        is_bad = is_bad | ~taken[name].cast(type_).eqNullSafe(read[name])
-    return decoded, struct(*(column.alias(name) for name, column in taken.items())), is_bad
-
-
-def _can_be_exact(type_: DataType) -> bool:
-    """Whether it has decimals and can be compared. What has a map in it cannot, and some others."""
-    from pyspark.sql.types import DecimalType
-
-    inner = list(_inner(type_))
-    return any(isinstance(t, DecimalType) for t in inner) and all(t.typeName() not in _INCOMPARABLE for t in inner)
-
-
-def _inner(type_: DataType) -> Iterator[DataType]:
-    from pyspark.sql.types import ArrayType, StructType
-
-    yield type_
-    if isinstance(type_, ArrayType):
-        yield from _inner(type_.elementType)
-    elif isinstance(type_, StructType):
-        for field in type_.fields:
-            yield from _inner(field.dataType)
-
-
-def _exact(type_: DataType) -> DataType:
-    """The type with as many places behind the point as a decimal can have beside the digits before it."""
-    from pyspark.sql.types import DecimalType
-
-    return _rebuilt(type_, lambda d: DecimalType(_DIGITS_MAX, _DIGITS_MAX - d.precision + d.scale))
-
-
-def _nullable(type_: DataType) -> DataType:
-    """The type as it comes out of `from_json`, which keeps nobody's NOT NULL."""
-    return _rebuilt(type_, lambda decimal: decimal)
-
-
-def _rebuilt(type_: DataType, change: Callable[[DecimalType], DecimalType]) -> DataType:
-    from pyspark.sql.types import ArrayType, DecimalType, StructField, StructType
-
-    if isinstance(type_, DecimalType):
-        return change(type_)
-    if isinstance(type_, ArrayType):
-        return ArrayType(_rebuilt(type_.elementType, change))
-    if isinstance(type_, StructType):
-        return StructType([StructField(field.name, _rebuilt(field.dataType, change)) for field in type_.fields])
-    return type_
+    return decoded, *_fitting(read, is_bad, schema)
 
 
 def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Column]:
@@ -118,14 +71,33 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     over bytes that follow one. So a value is read with a mark behind it, as one more field, which must come out as it is.
     """
     from pyspark.sql.avro.functions import from_avro as parse
-    from pyspark.sql.functions import col, expr
+    from pyspark.sql.functions import col, concat, expr, length, when
+    from pyspark.sql.types import StructType
 
     mark = secrets.token_hex(_MARK_BYTES)
     writer = json.loads(schema)
+    declared = records.select(parse("value", schema)).schema[0].dataType
+    assert isinstance(declared, StructType)
+    options = {"mode": "PERMISSIVE"}
+    value = col("value")
+    if decimal.has_decimals(declared):
+        bare = parse("value", json.dumps(decimal.as_bytes(writer)), options)
+        records = records.withColumn(_BARE, when(length("value") > _LONG_VALUE_BYTES, bare))
+        is_endless = decimal.is_any(col(_BARE), declared, lambda some, _: length(some) > _LONG_DECIMAL_BYTES)
+        value = when(~is_endless, value)
+    wider = decimal.as_avro_has_it(writer)
     end = {"name": END, "type": {"type": "fixed", "name": END, "size": _MARK_BYTES}}
-    marked = json.dumps({**writer, "fields": [*writer["fields"], end]})
-    decoded = records.withColumn(_DECODED, parse(expr(f"concat(value, X'{mark}')"), marked, {"mode": "PERMISSIVE"}))
-    return decoded, col(_DECODED), expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
+    marked = json.dumps({**wider, "fields": [*wider["fields"], end]})
+    decoded = records.withColumn(_DECODED, parse(concat(value, expr(f"X'{mark}'")), marked, options))
+    return decoded, *_fitting(col(_DECODED), expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')"), declared)
+
+
+def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, Column]:
+    """The columns of the schema out of what was read with wider decimals, and whether the record is no good, also for one that does not fit."""
+    from pyspark.sql.functions import struct
+
+    taken = [decimal.declared(read[field.name], field.dataType).alias(field.name) for field in schema.fields]
+    return struct(*taken), is_bad | decimal.is_any(read, schema, decimal.does_not_fit)
 
 
 def columns(

@@ -1,0 +1,168 @@
+"""A decimal of a Kafka record is taken as it is, or the record is a dead letter: of an amount of money nobody rounds a paisa off, or a lakh."""
+
+import io
+import json
+from decimal import Decimal
+
+import fastavro
+import pytest
+
+from pakka.sources import _kafka_decode as decode
+from tests.integration.conftest import need_connector
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+ALONE = {"is_strict": False, "has_metadata": False, "has_headers": False}
+
+
+def decoded(spark, values: list[bytes], schema):
+    """The columns, of a JSON schema in Spark's types or of an Avro one."""
+    from pyspark.sql.types import StructType
+
+    records = spark.createDataFrame([(None, bytearray(v), "t", 0, i, None) for i, v in enumerate(values)], COLUMNS)
+    if isinstance(schema, str):
+        read = StructType.fromDDL(schema)
+        return decode.columns(*decode.from_json(records, read), read.names, **ALONE)
+    need_connector()
+    names = [field["name"] for field in schema["fields"]]
+    return decode.columns(*decode.from_avro(records, json.dumps(schema)), names, **ALONE)
+
+
+def are_bad(rows) -> list[bool]:
+    return [row._corrupt_record is not None for row in rows]
+
+
+GOOD = [
+    '{"amount":1.230}',
+    '{"amount":"1.23"}',
+    '{"amount":99999999.99,"a.b":[{"c":1.5},null]}',
+    "{}",
+    '{"m":{"x":1.5,"y":null},"v":{"x":1.25,"v":[1],"i":{"k":{"n":[2.5]}}}}',
+    '{"m":{},"v":{"i":{}}}',
+]
+BAD = [
+    '{"amount":1.239}',
+    '{"amount":"1.239"}',
+    '{"amount":99999999.999}',
+    '{"a.b":[{"c":1.55}]}',
+    '{"m":{"x":1.5,"y":1.55}}',
+    '{"v":{"x":1.255,"v":1}}',
+    '{"v":{"i":{"k":{"n":[2.5,2.55]}}}}',
+]
+
+
+def test_a_json_decimal_is_taken_as_it_is_or_not_at_all(spark):
+    """Spark rounds what has more places than are declared."""
+    schema = (
+        "amount DECIMAL(10,2), `a.b` ARRAY<STRUCT<c: DECIMAL(3,1) NOT NULL>>, m MAP<STRING, DECIMAL(3,1)>, "
+        "v STRUCT<x: DECIMAL(5,2), v: VARIANT, i: MAP<STRING, STRUCT<n: ARRAY<DECIMAL(3,1)>>>>"
+    )
+    made = decoded(spark, [text.encode() for text in [*GOOD, *BAD]], schema)
+    assert made.schema["amount"].dataType.simpleString() == "decimal(10,2)"
+    assert made.schema["m"].dataType.simpleString() == "map<string,decimal(3,1)>"
+    found = made.drop("v").collect()
+    assert are_bad(found) == [False] * len(GOOD) + [True] * len(BAD)
+    assert [str(row.amount) for row in found[:4]] == ["1.23", "1.23", "99999999.99", "None"]
+    assert str(found[2]["a.b"][0].c) == "1.5"
+    assert found[4].m == {"x": Decimal("1.5"), "y": None}
+    assert [str(row.x) for row in made.select("v.x").collect()[4:5]] == ["1.25"]
+
+
+def test_many_decimals_are_planned_as_fast_as_few(spark):
+    """The plan once doubled with each: with thirteen no epoch ever began."""
+    names = [f"d{i}" for i in range(30)]
+    schema = ", ".join(f"{name} DECIMAL(10,2)" for name in names)
+    values = [json.dumps(dict.fromkeys(names, 1.25)), json.dumps({**dict.fromkeys(names, 1.25), "d29": 1.255})]
+    found = decoded(spark, [text.encode() for text in values], schema).collect()
+    assert are_bad(found) == [False, True]
+    assert {str(found[0][name]) for name in names} == {"1.25"}
+
+
+def of(kind: dict) -> dict:
+    return {"type": "record", "name": "Refund", "fields": [{"name": "amount", "type": kind}]}
+
+
+def number(unscaled: int, size: int | None = None) -> bytes:
+    return unscaled.to_bytes(size or unscaled.bit_length() // 8 + 1, "big", signed=True)
+
+
+def as_bytes(value: bytes) -> bytes:
+    """As Avro writes bytes: how many, and then they."""
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, {"type": "bytes"}, value)
+    return buffer.getvalue()
+
+
+PLAIN = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+WIDE = {**PLAIN, "precision": 30}
+FIXED = {**PLAIN, "type": "fixed", "name": "Amount", "size": 16}
+SHORT = {**FIXED, "size": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "digits", "written"),
+    [
+        (PLAIN, 10, lambda n: as_bytes(number(n))),
+        (PLAIN, 10, lambda n: as_bytes(number(n, 40))),
+        (WIDE, 30, lambda n: as_bytes(number(n))),
+        (FIXED, 10, lambda n: number(n, 16)),
+    ],
+    ids=["bytes", "bytes with room", "more digits than a long has", "fixed"],
+)
+def test_an_avro_decimal_with_more_digits_than_are_declared_is_no_good(spark, kind, digits, written):
+    """Of one with up to 18 digits Spark takes the lowest 64 bits: 1.25 rupees where ten crore crore were written."""
+    good = [125, -125, 0, 10**digits - 1, 1 - 10**digits]
+    bad = [10**digits, -(10**digits), 2**100 + 125, 125 - 2**100, *([2**64 + 125, -(2**64)] if digits < 19 else [])]
+    made = decoded(spark, [written(n) for n in [*good, *bad]], of(kind))
+    assert made.schema["amount"].dataType.simpleString() == f"decimal({digits},2)"
+    found = made.collect()
+    assert are_bad(found) == [False] * len(good) + [True] * len(bad)
+    assert [row.amount for row in found[: len(good)]] == [Decimal(f"{n}E-2") for n in good]
+
+
+def test_an_avro_decimal_is_looked_at_wherever_it_stands(spark):
+    inner = {
+        "type": "record",
+        "name": "Line",
+        "fields": [{"name": "c", "type": ["null", PLAIN]}, {"name": "s", "type": SHORT}],
+    }
+    fields = {
+        "items": {"type": "array", "items": inner},
+        "by": {"type": "map", "values": PLAIN},
+        "either": ["null", "string", "Line"],
+        "text": "string",
+        "wrong": {**PLAIN, "precision": 1},
+    }
+    schema = {"type": "record", "name": "Refund", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+    # fastavro would see to the digits itself, and knows nothing of a scale larger than the precision.
+    plain = json.loads(json.dumps(schema).replace('"logicalType": "decimal"', '"doc": ""'))
+    short, usual, huge = number(125, 5), number(125), number(2**64 + 125)
+
+    def row(c=usual, by=usual, either=None):
+        line = {"c": c, "s": short}
+        made = {"items": [line, {"c": None, "s": short}], "by": {"x": by}, "either": either, "text": "t", "wrong": huge}
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, plain, made)
+        return buffer.getvalue()
+
+    good = [row(), row(either="text"), row(either={"c": usual, "s": short})]
+    bad = [row(c=huge), row(by=huge), row(either={"c": huge, "s": short})]
+    found = decoded(spark, [*good, *bad], schema).collect()
+    assert are_bad(found) == [False] * len(good) + [True] * len(bad)
+    amount = Decimal("1.25")
+    assert [(line.c, line.s) for line in found[0]["items"]] == [(amount, amount), (None, amount)]
+    assert (found[0].by, found[0].wrong) == ({"x": amount}, huge)
+    assert found[2].either.member1.c == amount
+
+
+@pytest.mark.parametrize("kind", [PLAIN, WIDE])
+def test_an_avro_decimal_of_megabytes_holds_nobody_up(spark, kind):
+    """Spark counts its digits for minutes, and a task that is begun again does it again: the test fails by its time."""
+    long_text = {"name": "text", "type": "string"}
+    schema = of(kind)
+    schema["fields"] = [*schema["fields"], long_text]
+    text = as_bytes(b"t" * 100_000)
+    found = decoded(spark, [as_bytes(number(2**70_000_000)) + text, as_bytes(number(125)) + text], schema).collect()
+    assert are_bad(found) == [True, False]
+    assert found[1].amount == Decimal("1.25")
