@@ -12,6 +12,7 @@ from pakka.contract.sink import Committer, Sink, Writer
 from pakka.errors import ConfigError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
+from pakka.model.word import check_words
 from pakka.sinks._sql_applier import SqlApplier
 from pakka.sinks._sql_committer import PreparedWay, SpooledWay
 from pakka.sinks._two_phase import Clerk
@@ -53,6 +54,7 @@ class SqlSink(SpooledSink):
     """Names that the target may not have."""
 
     def __post_init__(self) -> None:
+        check_words(self.name, self)
         is_keyed = self.mode != "append"
         if is_keyed != bool(self.key):
             raise ConfigError(

@@ -20,6 +20,7 @@ from pakka.durability import case_probe, one_file_system_probe, place_probes, re
 from pakka.errors import ConfigError, SchemaError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
+from pakka.model.word import check_words
 from pakka.sinks import _text
 from pakka.sinks._files import Encoder, FileWriter
 from pakka.sinks._layout import check_columns
@@ -43,6 +44,7 @@ class FileSink(ABC):
     """Columns that become directories, `day=2026-01-31`, as in Hive and Spark; they are not in the files themselves."""
 
     def __post_init__(self) -> None:
+        check_words(self._extension, self)
         scheme, separator, rest = self.path.partition("://")
         if separator and scheme != "file":
             raise ConfigError(

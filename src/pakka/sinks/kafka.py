@@ -26,6 +26,7 @@ from pakka.kafka_line import CREDENTIALS, Address
 from pakka.kafka_transactions import CannotAskError, passed_on
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
+from pakka.model.word import check_words
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_batch import Press
 from pakka.sinks._kafka_control import Control
@@ -64,7 +65,7 @@ class KafkaSink(SpooledSink):
     topic: str = ""
     """The topic of all records. Either this or `topic_column`."""
     topic_column: str = ""
-    """A column that names the topic of each row. All topics of an epoch change in one transaction."""
+    """A column that names the topic of each row. By `way: spooled` all topics of an epoch change in one transaction."""
     key: str = ""
     """A column that is the record's key, and decides its partition. It stays in the value too."""
     format: Literal["json", "avro", "raw"] = "json"
@@ -95,6 +96,7 @@ class KafkaSink(SpooledSink):
     """At most so many bytes a record; what the topic allows, unless it is less. Needed where the topic may not be asked what it allows."""
 
     def __post_init__(self) -> None:
+        check_words("kafka", self)
         if bool(self.topic) == bool(self.topic_column):
             raise ConfigError(
                 "kafka: one of `topic` and `topic_column` is needed, and not both",

@@ -24,6 +24,7 @@ from pakka.durability import sqlite_probes
 from pakka.errors import ConfigError, SinkError, UnavailableError, UnknownOutcomeError
 from pakka.model.guarantee import Level, SinkGuarantee, Way
 from pakka.model.id import Binding
+from pakka.model.word import check_words
 from pakka.sinks._columns import Place
 from pakka.sinks._spool import Encoder
 from pakka.sinks._sqlite_column import Column, RowEncoder, check_columns, declared_type, fold, quoted
@@ -62,6 +63,7 @@ class SqliteSink(SpooledSink):
     """How long to wait for another process's lock before asking again later."""
 
     def __post_init__(self) -> None:
+        check_words("sqlite", self)
         name = fold(self.table)
         if not name or "\0" in name or name.startswith("sqlite_") or name in OWN_TABLES:
             raise ConfigError(

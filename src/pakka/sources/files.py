@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pakka.errors import ConfigError, SchemaError
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
+from pakka.model.word import check_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,9 @@ class FilesSource:
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of Spark's reader for this format, such as `multiLine: "true"` for CSV with line breaks in quotes. CSV files
     begin with a header, which must name the columns of the schema, unless `header` is `"false"`."""
+
+    def __post_init__(self) -> None:
+        check_words("source files", self)
 
     def replayable(self) -> Part:
         return Part("source", True, f"files are kept, so an epoch's files can be read again: {self.path}")

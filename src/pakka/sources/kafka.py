@@ -19,6 +19,7 @@ from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
+from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
 from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in
 from pakka.sources._kafka_settings import consumer_options, split
@@ -59,7 +60,7 @@ class KafkaSource:
     """At most so many offsets an epoch, over all partitions: the knob between large epochs and early results."""
     group: str | None = None
     """The consumer group under which a Kafka sink in the same cluster commits how far the pipeline is, in the same
-    transaction as its rows; `pakka.PIPELINE` if not given."""
+    transaction as its rows, or as its ledger record if slots have their own; `pakka.PIPELINE` if not given."""
     headers: bool = False
     """Take the records' headers along, in column `headers` for `raw` and `_headers` otherwise."""
     metadata: bool = False
@@ -74,6 +75,7 @@ class KafkaSource:
     Central if not given."""
 
     def __post_init__(self) -> None:
+        check_words(WHOSE, self)
         if bool(self._names) == bool(self.pattern):
             raise ConfigError(
                 f"{WHOSE}: one of `topics` and `pattern` is needed, and not both",
