@@ -13,6 +13,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import fastavro
@@ -25,6 +26,7 @@ from pakka.sinks import _avro_bytes as avro
 from pakka.sinks._numpy import numbers_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 Schema = Any
@@ -90,7 +92,7 @@ def _record(name: str, fields: Sequence[pa.Field]) -> dict[str, Any]:
     made = []
     for field in fields:
         try:
-            made.append({"name": field.name, "type": _nullable(f"{name}_{field.name}", field.type), "default": None})
+            made.append({"name": field.name, "type": _nullable(f"{name}.{field.name}", field.type), "default": None})
         except MisfitError as error:
             raise MisfitError(field.name, str(error)) from error
     return {"type": "record", "name": name, "fields": made}
@@ -176,10 +178,21 @@ def _fields(
 
 def _default(field: Mapping[str, Any], named: Mapping[str, Schema]) -> bytes:
     """The bytes of a field's default, which fastavro makes as those of a record that has nothing else."""
-    alone = {"type": "record", "name": "alone", "fields": [{"name": "it", "type": _alone(field["type"], named, set())}]}
-    buffer = io.BytesIO()
+    kind, value = field["type"], field["default"]
+    # A union's is of its first type.
+    branch, kind = (avro.varint(0), kind[0]) if isinstance(kind, list) else (b"", kind)
+    whole = named.get(kind, kind) if isinstance(kind, str) else kind
+    name = whole if isinstance(whole, str) else whole["type"]
+    alone = {"type": "record", "name": "alone", "fields": [{"name": "it", "type": _alone(kind, named, set())}]}
+    buffer = io.BytesIO(branch)
+    buffer.seek(len(branch))
     try:
-        fastavro.schemaless_writer(buffer, alone, {"it": field["default"]})
+        if name in ("bytes", "fixed"):
+            # A schema has them as text, a character a byte.
+            value = value.encode("latin-1")
+        if name == "int" and not -(2**31) <= value < 2**31:
+            raise ValueError(f"{value} is no int")
+        fastavro.schemaless_writer(buffer, alone, {"it": value})
     except (ValueError, TypeError) as error:
         raise MisfitError(field["name"], f"the rows lack it, and its default cannot be written: {error}") from error
     return buffer.getvalue()
@@ -277,7 +290,7 @@ def _plain_encoder(kind: pa.DataType, schema: Mapping[str, Any], logical: str) -
         arrow = pa.float32() if name == "float" else pa.float64()
         return lambda array: avro.fixed(numbers_of(array.cast(arrow)))
     if name == "string" and _is_string(kind):
-        return avro.with_length
+        return _uuid_encoder if logical == "uuid" else avro.with_length
     if name == "bytes" and _is_bytes(kind) and is_number:
         return lambda array: avro.with_length(array.cast(pa.binary()) if pt.is_fixed_size_binary(kind) else array)
     if name == "enum" and _is_string(kind):
@@ -321,6 +334,15 @@ def _enum_encoder(symbols: Sequence[str]) -> Encode:
     return encode
 
 
+def _uuid_encoder(array: pa.Array) -> pa.Array:
+    """Of a text that is none, readers would stop at the record."""
+    is_uuid = pc.match_substring_regex(array, _UUID)
+    if not pc.all(is_uuid).as_py() and len(array):
+        strange = array.filter(pc.invert(is_uuid))[0].as_py()
+        raise ValueError(f"{strange[:60]!r}, which is no UUID")
+    return avro.with_length(array)
+
+
 def _fixed_encoder(size: int) -> Encode:
     def encode(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary()) if pt.is_fixed_size_binary(array.type) else array
@@ -338,8 +360,19 @@ def _decimal_encoder(schema: Mapping[str, Any]) -> Encode:
         raise ValueError(f"its field has {precision} digits, and a column at most 76")
     wide = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     size = schema["size"] if schema["type"] == "fixed" else None
-    # A digit that would be cut off, and one too many, are errors of Arrow's.
-    return lambda array: avro.decimals(array.cast(wide), size)
+    most = Decimal((0, (9,) * precision, -scale))
+
+    def encode(array: pa.Array) -> pa.Array:
+        # Where more places are wanted Arrow multiplies, and does not see each time that there is no room for the product: it gives another number.
+        ends = pc.min_max(array).as_py()
+        if ends["min"] is not None and (ends["min"] < -most or ends["max"] > most):
+            raise ValueError(
+                f"a decimal of more than the {precision - scale} digits that its field has before the point"
+            )
+        # A digit that would be cut off is an error of Arrow's.
+        return avro.decimals(array.cast(wide), size)
+
+    return encode
 
 
 def _struct_encoder(parts: Sequence[tuple[str, Encode | bytes]]) -> Encode:

@@ -135,9 +135,11 @@ class RecordEncoder:
                 raise self.refuser.misfit(
                     schema.field(name), f"it cannot be {role}", f"cast it to {wanted} in `select`"
                 )
-        for field in self._value_fields(schema) if recipe.format == "json" else ():
-            if _text.unwritable(field.type) is not None or _has_double(field.type):
-                raise self.refuser.misfit(field, "JSON cannot hold it", "cast it in `select`, or leave it out")
+        for field in self._value_fields(schema) if recipe.format != "raw" else ():
+            is_unwritable = recipe.format == "json" and _text.unwritable(field.type) is not None
+            if is_unwritable or _has_double(field.type):
+                words = "JSON" if recipe.format == "json" else "Avro"
+                raise self.refuser.misfit(field, f"{words} cannot hold it", "cast it in `select`, or leave it out")
 
     def _open_avro(self, schema: pa.Schema) -> AvroEncoder:
         # Late, because the other formats have no use for it.
@@ -220,7 +222,8 @@ class RecordEncoder:
         ticks = column.cast(pa.timestamp(kind.unit)).cast(pa.int64())
         if kind.unit == "s":
             # What would not fit into 64 bits as milliseconds becomes 0, and so is refused below.
-            is_in = pc.less_equal(ticks, pa.scalar(np.iinfo(np.int64).max // 1000, pa.int64()))
+            most = pa.scalar(np.iinfo(np.int64).max // 1000, pa.int64())
+            is_in = pc.and_(pc.greater(ticks, pa.scalar(0, pa.int64())), pc.less_equal(ticks, most))
             ticks = pc.multiply(pc.if_else(is_in, ticks, pa.scalar(0, pa.int64())), pa.scalar(1000, pa.int64()))
         stamps = pc.divide(ticks, pa.scalar(_TICKS_PER_MS.get(kind.unit, 1), pa.int64()))
         # librdkafka understands 0 as now, and the broker refuses what is below it.

@@ -3,7 +3,8 @@
 import datetime as dt
 import io
 import json
-from decimal import Decimal
+import random
+from decimal import Decimal, localcontext
 
 import fastavro
 import pyarrow as pa
@@ -268,6 +269,7 @@ def test_columns_and_fields_must_be_the_same(fields, words):
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}, pa.decimal128(9, 2), [Decimal("1.20"), Decimal("1.25")], ""),
         ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}, pa.decimal128(9, 0), [Decimal(999), Decimal(1000)], ""),
         ({"type": "fixed", "name": "D", "size": 1, "logicalType": "decimal", "precision": 2, "scale": 0}, pa.decimal128(3, 0), [Decimal(99), Decimal(128)], ""),
+        ({"type": "string", "logicalType": "uuid"}, pa.string(), ["0a1b2c3d-0000-1111-2222-333344445555", "0a1b2c3d"], "'0a1b2c3d', which is no UUID"),
         ({"type": "long", "logicalType": "timestamp-millis"}, pa.timestamp("us", "UTC"), [1000, 1001], "would lose data"),
         ({"type": "int", "logicalType": "time-millis"}, pa.time64("us"), [1000, 1001], "would lose data"),
     ],
@@ -276,6 +278,66 @@ def test_a_value_that_does_not_fit_is_refused_with_its_row(schema, kind, values,
     with pytest.raises(SchemaError, match="column `x` of row 1 of a slot has ") as caught:
         encode(column(values, kind), avsc({"name": "x", "type": schema}))
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+def test_a_decimal_is_written_as_it_is_or_refused(bits):
+    """Arrow makes another number of one in seven that have no room for more places behind the point."""
+    chance, refused = random.Random(bits), 0
+    most, make = (38, pa.decimal128) if bits == 128 else (76, pa.decimal256)
+    for _ in range(1500):
+        had, precision = chance.randint(most // 2, most), chance.randint(most - 2, most)
+        places = chance.randint(0, had)
+        scale = min(precision, max(0, places + chance.randint(-2, most // 2)))
+        value = Decimal(f"{chance.randint(-(10**had) + 1, 10**had - 1)}E-{places}")
+        number = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        try:
+            (found,) = through(column([value], make(had, places)), avsc({"name": "x", "type": number}))
+        except SchemaError:
+            refused += 1
+            with localcontext(prec=200):
+                moved = value.scaleb(scale)
+                assert moved != moved.to_integral_value() or abs(moved) >= 10**precision
+        else:
+            assert found["x"] == value
+    assert 100 < refused < 1400
+
+
+def test_records_in_records_have_names_of_their_own():
+    inner = pa.struct([("z", pa.int64())])
+    batch = pa.record_batch(
+        {"a": pa.array([{"b": {"z": 1}}], pa.struct([("b", inner)])), "a_b": pa.array([{"z": 2}], inner)}
+    )
+    assert through(batch) == [{"a": {"b": {"z": 1}}, "a_b": {"z": 2}}]
+
+
+def test_a_struct_that_has_a_field_twice_is_refused():
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([3])], names=["a", "a"])
+    with pytest.raises(SchemaError, match=r"column `x` is .* Avro cannot hold it"):
+        encode(pa.record_batch({"x": twice}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("bytes", "\u00ff\u0000", b"\xff\0"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\u00ffa", b"\xffa"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001\u0000", Decimal("2.56")),
+        (["bytes", "string"], "x", b"x"),
+        (["string", "null"], "x", "x"),
+        (["null", "string"], None, None),
+        ("int", 2**31 - 1, 2**31 - 1),
+    ],
+)
+def test_a_default_is_that_of_the_schema(kind, default, value):
+    schema = avsc({"name": "x", "type": "long"}, {"name": "y", "type": kind, "default": default})
+    assert through(column([1]), schema) == [{"x": 1, "y": value}]
+
+
+@pytest.mark.parametrize(("kind", "default"), [("int", 2**31), ("bytes", "\u0100")])
+def test_a_default_that_its_field_cannot_hold_is_refused(kind, default):
+    with pytest.raises(SchemaError, match="column `y`: the rows lack it, and its default cannot be written"):
+        encode(column([1]), avsc({"name": "x", "type": "long"}, {"name": "y", "type": kind, "default": default}))
 
 
 @pytest.mark.parametrize(
