@@ -92,6 +92,7 @@ class Outbox:
 
     def drop(self) -> None:
         """Send nothing more, and wait for what is on its way: it must not arrive when the transaction has ended."""
+        self._posted = [(line, posted) for line, posted in self._posted if posted.answer is not None]
         while self._posted:
             # Whatever is said of it, the transaction is aborted.
             with suppress(PakkaError, *DriverError):

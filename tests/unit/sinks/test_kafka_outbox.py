@@ -158,3 +158,15 @@ def test_an_epoch_without_rows_asks_for_the_place_of_its_last_record_alone():
     outbox.send_one("ledger", b"page", b"key", 0)
     outbox.settle()
     assert (post.begun, post.sent) == ([{("ledger", 0)}], [("ledger", 0)])
+
+
+def test_what_could_not_be_sent_is_not_sent_when_all_is_dropped(monkeypatch):
+    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    first = Slow()
+    second = Slow(first.on_way, is_shut=True)
+    outbox = Seat(first, Handle("id", 7, 3), 30.0, second).outbox("t", set())
+    outbox.send(packed(8))
+    outbox.send(packed(8))
+    assert {posted.answer is None for posted in first.on_way} == {True, False}
+    outbox.drop()
+    assert {posted.answer is None for posted in first.on_way} == {True}
