@@ -137,7 +137,7 @@ class Press:
         self, records: pa.RecordBatch, topic: str | None, limits: Callable[[str], Limits], now_ms: int
     ) -> pa.RecordBatch:
         """Rows of `PACKED`. `topic` is that of all records; None: each says its own. One without a time is of `now_ms`."""
-        where = _Places.of(records, topic, limits)
+        where = _Places.of(records, topic, limits, now_ms)
         # Two bytes are sorted in no time.
         numbers = where.numbers.astype(np.uint16) if len(where.places) < 1 << 16 else where.numbers
         order = np.argsort(numbers, kind="stable")
@@ -176,12 +176,14 @@ class Press:
         return pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
 
-def partitions_of(keys: pa.Array, counts: Ints) -> Ints:
-    """The partition of each key, of so many, as a Java producer chooses it. Without a key it is any, and as many go to each."""
+def partitions_of(keys: pa.Array, counts: Ints, first: int) -> Ints:
+    """The partition of each key, of so many, as a Java producer chooses it. Without a key it is any, and as many go to each, from that
+    partition on: if few rows come at a time they should not all go to the same ones.
+    """
     found: Ints = (_murmur2(keys) & 0x7FFFFFFF).astype(np.int64) % counts
     if keys.null_count:
         (rows,) = np.nonzero(~is_valid_of(keys))
-        found[rows] = np.arange(len(rows)) * counts[rows] // len(rows)
+        found[rows] = (first + np.arange(len(rows)) * counts[rows] // len(rows)) % counts[rows]
     return found
 
 
@@ -196,7 +198,7 @@ class _Places:
     """Of each record, the number of its place."""
 
     @classmethod
-    def of(cls, records: pa.RecordBatch, topic: str | None, limits: Callable[[str], Limits]) -> _Places:
+    def of(cls, records: pa.RecordBatch, topic: str | None, limits: Callable[[str], Limits], first: int) -> _Places:
         if topic is None:
             topics = records.column("topic")
             names, which = topics.dictionary.to_pylist(), numbers_of(topics.indices)
@@ -205,7 +207,7 @@ class _Places:
             names, which, is_used = [topic], np.zeros(records.num_rows, np.int32), np.array([True])
         taken = [limits(name) if used else Limits(0, 0) for name, used in zip(names, is_used, strict=True)]
         counts = np.array([each.partitions for each in taken], np.int64)
-        chosen = partitions_of(records.column("key"), counts[which])
+        chosen = partitions_of(records.column("key"), counts[which], first)
         if "partition" in records.schema.names:
             said = records.column("partition")
             chosen = np.where(is_valid_of(said), numbers_of(said), chosen)

@@ -106,12 +106,17 @@ def test_a_topic_that_no_record_names_is_not_asked_for():
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=50))
 def test_a_key_has_the_partition_of_a_java_producer(keys):
     counts = pa.array([7] * len(keys)).to_numpy()
-    assert partitions_of(pa.array(keys, BINARY), counts).tolist() == [(murmur2(k) & 0x7FFFFFFF) % 7 for k in keys]
+    assert partitions_of(pa.array(keys, BINARY), counts, NOW).tolist() == [(murmur2(k) & 0x7FFFFFFF) % 7 for k in keys]
 
 
 def test_records_without_a_key_are_spread_evenly():
     counts = pa.array([4] * 100).to_numpy()
-    found = partitions_of(pa.nulls(100, BINARY), counts).tolist()
+    found = partitions_of(pa.nulls(100, BINARY), counts, NOW).tolist()
+    assert [found.count(number) for number in range(4)] == [25] * 4
+
+
+def test_a_record_without_a_key_that_comes_alone_does_not_always_go_to_the_same_partition():
+    found = [partitions_of(pa.nulls(1, BINARY), pa.array([4]).to_numpy(), NOW + ms).item() for ms in range(100)]
     assert [found.count(number) for number in range(4)] == [25] * 4
 
 
