@@ -201,7 +201,13 @@ def _json_map(array: pa.Array) -> pa.Array:
 
     def text(entries: pa.Array) -> pa.Array:
         keys = entries.field("key")
-        quoted = _json(keys) if _is_quoted(keys.type) else _join('"', _plain(keys), '"')
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.cast(keys.type.value_type)
+        if pa.types.is_floating(keys.type):
+            plain = _floats(keys, "NaN", "Infinity", "-Infinity")
+        else:
+            plain = _plain(keys)
+        quoted = _json(keys) if _is_quoted(keys.type) else _join('"', plain, '"')
         return _join(quoted, ":", _json(entries.field("value")))
 
     return _over_lists(pairs, text, "{", "}")

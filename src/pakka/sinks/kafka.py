@@ -45,8 +45,10 @@ from pakka.sinks._kafka_topic import limits_of
 from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks.spooled import SpooledSink
 
-_RECORD_BYTES_MAX = 100 << 20
-"""What a producer takes before a topic is asked: the topics say less, and are asked for every record."""
+_RECORD_BYTES_MAX = (100 << 20) - (64 << 10)
+"""What a producer takes before a topic is asked: the topics say less, and are asked for every record. As much as a broker takes of a line, less what is around it."""
+_NUMBERS = ("batch.size", "message.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms")
+"""Settings that are read here."""
 _TRANSACTION_MS = 15 * 60 * 1000
 """Kafka's own bound of a transaction, unless its brokers say otherwise."""
 _USUAL_TRANSACTION_MS = 60 * 1000
@@ -273,7 +275,7 @@ class KafkaSink(SpooledSink):
     def codec(self) -> str:
         """How batches are compressed."""
         settings = self.address.settings
-        return str(settings.get("compression.type", settings.get("compression.codec", "none")))
+        return str(settings.get("compression.type", settings.get("compression.codec", "none"))).lower()
 
     def transaction_ms(self, cluster: Cluster) -> int:
         """How long the brokers leave a transaction open: as long as they can, unless the settings say it."""
@@ -309,6 +311,12 @@ def _check_producer(settings: Mapping[str, Any]) -> None:
             f"kafka: {error}, and records are sent with it",
             hint="docs/reference/kafka-sink.md has the settings that count",
         ) from None
+    for name in _NUMBERS:
+        if not str(settings.get(name, 0)).isdecimal():
+            raise ConfigError(
+                f"kafka: `{name}` of `settings` is {settings[name]!r}, which is no whole number",
+                hint="write it in digits",
+            )
     chosen = settings.get("partitioner", "murmur2_random")
     if chosen not in ("murmur2", "murmur2_random"):
         raise ConfigError(

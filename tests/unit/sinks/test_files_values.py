@@ -192,6 +192,19 @@ def test_json_of_a_map_has_text_for_keys(entries):
     assert got == [{str(k): v for k, v in entries.items()}, None, {}]
 
 
+def test_json_of_a_map_writes_its_keys_as_it_writes_values():
+    entries = pa.array([0, 1, 2, 3, 4])
+    numbers = pa.array([5.0, 0.25, float("nan"), float("inf"), float("-inf")])
+    words = pa.array(['a"b', "c\\", "x\ny", "\x01", "चाय"]).dictionary_encode()
+    ends = pa.array([0, 5], pa.int32())
+    batch = pa.record_batch(
+        {name: pa.MapArray.from_arrays(ends, keys, entries) for name, keys in (("n", numbers), ("w", words))}
+    )
+    got = json.loads(bytes(_text.json_lines(batch)).decode())
+    assert list(got["n"]) == ["5.0", "0.25", "NaN", "Infinity", "-Infinity"]
+    assert list(got["w"]) == ['a"b', "c\\", "x\ny", "\x01", "चाय"]
+
+
 # CSV
 
 

@@ -295,6 +295,7 @@ ILL = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0
         (with_x(at=pa.array([1, 0], pa.timestamp("ms", "UTC"))), {"timestamp": "at"}, "column `at` of row 1 of a slot is 0 ms"),
         (with_x(at=pa.array([1000, 999], INSTANT)), {"timestamp": "at"}, "column `at` of row 1"),
         (with_x(at=pa.array([-1], pa.timestamp("s", "UTC"))), {"timestamp": "at"}, "column `at` of row 0"),
+        (with_x(at=pa.array([-18446744073709551], pa.timestamp("s", "UTC"))), {"timestamp": "at"}, "column `at` of row 0"),
         (with_x(at=pa.array([2**60], pa.timestamp("s", "UTC"))), {"timestamp": "at"}, "column `at` of row 0"),
         (with_x(h=pa.array([[("k", b"")], [("a", b""), ("a\0", b"")]], pa.map_(pa.string(), pa.binary()))), {"headers": "h"}, "column `h` of row 1 of a slot has NUL"),
         (with_x(h=pa.array([[], [None]], HEADERS)), {"headers": "h"}, "column `h` of row 1 of a slot has a header without a key"),

@@ -17,6 +17,7 @@ from pakka.model.epoch import Epoch, Origin
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Kind
 from pakka.sinks import _kafka_applier, _kafka_mender, _kafka_topic
+from pakka.sinks._kafka_batch import CODECS
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
 from pakka.sinks._kafka_raw import Registry
@@ -50,12 +51,18 @@ class TestOptions:
             ({"servers": SERVERS, "topic": "t", "settings": {"acks": 1}}, "may not have `acks`"),
             ({"servers": SERVERS, "topic": "t", "settings": {"lingerms": 5}}, "No such configuration property"),
             ({"servers": SERVERS, "topic": "t", "settings": {"linger.ms": "soon"}}, "Invalid value"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"batch.size": "5e5"}}, "'5e5', which is no whole number"),
+            ({"servers": SERVERS, "topic": "t", "settings": {"message.timeout.ms": "300s"}}, "no whole number"),
         ],
     )
     def test_what_cannot_be_right_is_refused_before_anything_is_started(self, options, told):
         with pytest.raises(ConfigError, match=told) as refused:
             KafkaSink(**options)
         assert refused.value.hint
+
+    @pytest.mark.parametrize("name", ["LZ4", "Gzip", "snappy"])
+    def test_a_codec_is_known_however_it_is_written(self, name):
+        assert KafkaSink(SERVERS, topic="t", settings={"compression.type": name}).codec in CODECS
 
     def test_a_secret_is_in_no_text_of_the_sink(self):
         sink = KafkaSink(SERVERS, topic="t", settings={"sasl.password": "s3cret"})
