@@ -84,6 +84,10 @@ class KafkaApplier(Applier):
         """Of all topics those that were known when the last ones were forgotten, or when the driver began."""
         self._topics_most = 0
         """With more it is time to forget some."""
+        self._read_to: int | None = None
+        """The offset up to which the ledger was read with the id in hand, as long as nothing was written behind it."""
+        self._told = -1
+        """The newest epoch of which this applier has said that it is committed."""
         self._look: Look | None = None
         """At what the last transaction has left; None: it was aborted, or was seen closed when the session began."""
         self._cluster_id = ""
@@ -211,9 +215,15 @@ class KafkaApplier(Applier):
             lambda: self.sink.open_seat(self.post, self.id, timeout_ms, self.second),
             is_wide=not self.sink.topic,
         )
-        page = self.book.read(is_settled=True)
+        page, self._read_to = self.book.read_to_end(is_settled=True)
         if page.fence > fence:
             return None
+        if page.epoch < self._told:
+            raise SinkError(
+                f"{self.binding}: {self.address}: the ledger has epoch {page.epoch} as its newest, and this driver was told that epoch {self._told} is "
+                "committed: it was undone, or a broker that was overtaken has answered; nothing was changed",
+                hint="run again; if it is said again, somebody has written to the ledger topic or set it back: see what readers have of that epoch",
+            )
         self._aged = self._aged or set(page.topics)
         self._topics |= {*page.topics, *self._touched}
         self._session = _Session(seat, timeout_ms / 1000, page)
@@ -259,11 +269,12 @@ class KafkaApplier(Applier):
         else:
             session.page = page
             self._session = session
+        self._told = page.epoch
         self._look = Look(self.mender, self._touched)
 
     def _end(self, session: _Session) -> End:
         try:
-            return self.post.end(session.seat.handle, is_commit=True)
+            return self.post.end(session.seat.handle, is_commit=True, granter=session.seat.granter)
         except UnknownOutcomeError as error:
             raise UnknownOutcomeError(f"{self.binding}: {self.address}: {error.message}") from None
         except PakkaError:
@@ -274,7 +285,15 @@ class KafkaApplier(Applier):
     def _enter(self, outbox: Outbox, page: Page) -> None:
         outbox.send_one(self.book.name, self._written(page), self.book.key, PARTITION)
         # Waited for: who was overtaken is told so here, and not at the end, where it would not be known what became of it.
-        outbox.settle()
+        offset = outbox.settle().get((self.book.name, PARTITION))
+        # Nobody else writes there while the id is ours. So there was more than was read: the broker that was asked had been overtaken itself.
+        if self._read_to is not None and offset != self._read_to:
+            raise UnavailableError(
+                f"{self.binding}: {self.address}: ledger topic `{self.book.name}` was read to offset {self._read_to}, and its next record has offset "
+                f"{offset}: what is between them may be committed epochs; nothing was changed",
+                hint="it is read again; a broker that had lost the partition's lead has answered, or somebody else writes there",
+            )
+        self._read_to = None
 
     def _forget_gone(self) -> None:
         """Topics that rows name come and go, and the ledger would grow with them for ever. In one that is gone nothing can be open.

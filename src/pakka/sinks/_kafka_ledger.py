@@ -161,15 +161,19 @@ class LedgerTopic:
 
         Without it the read ends where a reader can get: a transaction that is open may still be about to change the ledger.
         """
-        raw = self._look(self.key, is_settled=is_settled)
-        return Page() if raw is None else self.page(raw)
+        return self.read_to_end(is_settled=is_settled)[0]
+
+    def read_to_end(self, *, is_settled: bool) -> tuple[Page, int]:
+        """The same, and the offset up to which the ledger was read."""
+        raw, end = self._look(self.key, is_settled=is_settled)
+        return Page() if raw is None else self.page(raw), end
 
     def page(self, raw: bytes) -> Page:
         return Page.from_bytes(self.whose, self.name, raw)
 
     def written(self, key: bytes) -> bytes | None:
         """The newest record of a key, whatever became of its transaction."""
-        return self._look(key, is_settled=True, isolation="read_uncommitted")
+        return self._look(key, is_settled=True, isolation="read_uncommitted")[0]
 
     def write(self, key: bytes, value: bytes) -> None:
         """A record beside the pages, which is in no transaction. It is there when this returns."""
@@ -187,12 +191,12 @@ class LedgerTopic:
         for consumer, _ in readers.values():
             consumer.close()
 
-    def _look(self, key: bytes, *, is_settled: bool, isolation: str = "read_committed") -> bytes | None:
-        """The newest record of a key. From the end, in steps that grow, so that what was written of late is found at once."""
+    def _look(self, key: bytes, *, is_settled: bool, isolation: str = "read_committed") -> tuple[bytes | None, int]:
+        """The newest record of a key, and the end. From there, in steps that grow, so that what was written of late is found at once."""
         cluster = self.cluster
         with told(self.whose, self.address, cluster.grievance, about=f"ledger topic `{self.name}`"):
             if not self._is_there and cluster.topic(self.name) is None:
-                return None
+                return None, 0
             self._is_there = True
             low = cluster.start_offsets(self.name, [PARTITION])[PARTITION]
             end = cluster.end_offsets(self.name, [PARTITION], is_committed=not is_settled)[PARTITION]
@@ -201,7 +205,7 @@ class LedgerTopic:
             start = max(low, end - window)
             raw = self._newest(key, start, end, isolation)
             if raw is not None or start == low:
-                return raw
+                return raw, end
             window *= _LOOK_FURTHER
 
     def _newest(self, key: bytes, start: int, end: int, isolation: str) -> bytes | None:

@@ -55,21 +55,23 @@ class Post(Registry):
         self._leaders.clear()
         super().close()
 
-    def begin_in(self, handle: Handle, places: Collection[Place]) -> None:
-        """Tell the coordinator that the transaction writes to these places, before it does. It may be repeated freely."""
+    def begin_in(self, handle: Handle, places: Collection[Place]) -> int:
+        """Tell the coordinator that the transaction writes to these places, before it does. It may be repeated freely. Comes back with the
+        broker that has granted it.
+        """
         request = begin_request(handle, places)
 
-        def ask() -> None:
+        def ask() -> int:
+            node = self._coordinator(handle.id)
             # Of several answers the one that says something of its own: the others are only told that one was not granted.
-            answers = [
-                a for a in begun(self._send(request, self._coordinator(handle.id))) if a[1] is not errors.NoError
-            ]
+            answers = [a for a in begun(self._send(request, node)) if a[1] is not errors.NoError]
             for place, error in sorted(
                 answers, key=lambda answer: answer[1].errno == KafkaError.OPERATION_NOT_ATTEMPTED
             ):
                 expect_granted(error, f"topic `{place[0]}`, partition {place[1]}")
+            return node
 
-        self._patiently(ask)
+        return self._patiently(ask)
 
     def find(self, places: Collection[Place]) -> None:
         """Know who leads these places. `SinkError`: a topic has fewer partitions than it had when its records were prepared."""
@@ -97,12 +99,14 @@ class Post(Registry):
         except AWAY:
             return Posted(handle, batches, None)
 
-    def settle(self, posted: Posted, patience_s: float) -> None:
-        """Wait until the brokers have every batch. What has no answer is sent again: they know a batch by its number, and keep one.
+    def settle(self, posted: Posted, patience_s: float) -> dict[Place, int]:
+        """Wait until the brokers have every batch. What has no answer is sent again: they know a batch by its number, and keep one. Comes back
+        with the offset at which each begins, as far as they say it.
 
         `KafkaException`: they refuse one, for good.
         """
         left = dict(posted.batches)
+        offsets: dict[Place, int] = {}
         answer = posted.answer
 
         def ask() -> None:
@@ -110,9 +114,10 @@ class Post(Registry):
             waited, answer = answer, None
             answers = self._waited(waited if waited is not None else self._posted(posted.handle, left))
             trouble: errors.KafkaError | None = None
-            for place, error, words in _taken(answers):
+            for place, error, words, offset in _taken(answers):
                 if error in (errors.NoError, errors.DuplicateSequenceNumberError):
                     del left[place]
+                    offsets[place] = offset
                     continue
                 where = f"topic `{place[0]}`, partition {place[1]}: {words}"
                 expect_passing(error, where)
@@ -124,6 +129,7 @@ class Post(Registry):
                 raise errors.LeaderNotAvailableError(f"no answer for {sorted(left)}")
 
         self._patiently(ask, patience_s)
+        return offsets
 
     def tell_group(self, handle: Handle, group: str, offsets: Mapping[Place, int]) -> list[Place]:
         """Commit the offsets of a consumer group as part of the transaction. Nobody need have joined the group. Comes back with the places
@@ -213,12 +219,12 @@ class Post(Registry):
                 self._leaders[topic["name"], part["partition_index"]] = part["leader_id"]
 
 
-def _taken(answers: Collection[Any]) -> Iterator[tuple[Place, Any, str]]:
-    """What the brokers say to each batch."""
+def _taken(answers: Collection[Any]) -> Iterator[tuple[Place, Any, str, int]]:
+    """What the brokers say to each batch, and the offset at which it begins."""
     for answer in answers:
         for topic in answer.responses:
             for part in topic.partition_responses:
                 error = errors.for_code(part.error_code)
                 words = (getattr(each, "batch_index_error_message", None) for each in part.record_errors or ())
                 said = next(filter(None, (part.error_message, *words)), None)
-                yield (str(topic.name), int(part.index)), error, str(said or words_of(error))
+                yield (str(topic.name), int(part.index)), error, str(said or words_of(error)), int(part.base_offset)

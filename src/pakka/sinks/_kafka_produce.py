@@ -47,6 +47,8 @@ class Seat:
     """Another line, for batches that would wait for others on the first. It is opened when there are such."""
     sent: dict[Place, int] = field(default_factory=dict)
     """Records to each place, over all transactions: brokers count along."""
+    granter: int | None = None
+    """The broker that has granted the last places of the newest transaction."""
 
     def outbox(self, topic: str, touched: set[str]) -> Outbox:
         return Outbox(self, topic, touched)
@@ -79,16 +81,18 @@ class Outbox:
         self._post(unpacked(packed, self.topic))
 
     def send_one(self, topic: str, value: bytes, key: bytes, partition: int) -> None:
-        """One record of the sink's own, behind all that was taken before."""
+        """One record of the sink's own, behind all that was taken before. `settle` comes back with its offset."""
         said = column_of(np.array([partition], np.int32))
         record = pa.RecordBatch.from_arrays([text_of(key), text_of(value), said], ["key", "value", "partition"])
         packed = _PRESS.pack(record, topic, lambda _: _ANYWHERE, time.time_ns() // 1_000_000)
         self._post(unpacked(packed, topic))
 
-    def settle(self) -> None:
-        """Wait until the brokers have everything."""
+    def settle(self) -> dict[Place, int]:
+        """Wait until the brokers have everything. Comes back with the offsets at which the last batches waited for begin, as far as they say it."""
+        offsets: dict[Place, int] = {}
         while self._posted:
-            self._await()
+            offsets |= self._await()
+        return offsets
 
     def drop(self) -> None:
         """Send nothing more, and wait for what is on its way: it must not arrive when the transaction has ended."""
@@ -105,7 +109,7 @@ class Outbox:
         if new:
             new |= self._foreseen - self._begun
             post.find(new)
-            post.begin_in(handle, new)
+            self.seat.granter = post.begin_in(handle, new)
             self._begun |= new
         for some in _requests(waiting):
             while any(some.keys() & posted.batches for _, posted in self._posted) or not self._free(some):
@@ -121,11 +125,11 @@ class Outbox:
         self.seat.sent[batch.place] = sent + batch.count
         return batch.signed(self.seat.handle, sent)
 
-    def _await(self, patience_s: float | None = None) -> None:
+    def _await(self, patience_s: float | None = None) -> dict[Place, int]:
         """Wait for the oldest. What could not be sent over the second line is sent over the first, which has to be there anyway."""
         line, posted = self._posted.pop(0)
         line = line if posted.answer is not None else self.seat.post
-        line.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
+        return line.settle(posted, self.seat.patience_s if patience_s is None else patience_s)
 
     def _free(self, some: Mapping[Place, Batch]) -> list[Post]:
         """The lines on which a request with these batches may follow, that with the fewest first."""

@@ -104,8 +104,14 @@ class Marker:
 class Registry(Wire):
     """What coordinators and partitions know of transactions. Several threads may ask at once."""
 
-    def end(self, handle: Handle, *, is_commit: bool, patience_s: float | None = None) -> End:
-        """Commit or abort. It may be repeated freely, unless more has followed. `UnknownOutcomeError`: asked, and no answer."""
+    def end(
+        self, handle: Handle, *, is_commit: bool, patience_s: float | None = None, granter: int | None = None
+    ) -> End:
+        """Commit or abort. It may be repeated freely, unless more has followed. `UnknownOutcomeError`: asked, and no answer.
+
+        `granter`: the broker that has granted the transaction its places. Needed where the handle had a transaction before: a broker that was
+        overtaken still knows that one as committed, and says so without asking another. Who has granted must write the end down.
+        """
         request = end_request(handle, is_commit)
         is_unanswered = False
 
@@ -117,6 +123,10 @@ class Registry(Wire):
             # What an earlier one has done that was never answered, this answer does not tell.
             is_unanswered = was_unanswered
             end = _ended(answer.error_code, handle)
+            if end is End.DONE and granter not in (None, node):
+                raise UnknownOutcomeError(
+                    f"broker {node} says that transaction `{handle.id}` is committed, which broker {granter} has granted: it may be the one before"
+                )
             return End.REPEATED if end is End.DONE and is_unanswered else end
 
         try:

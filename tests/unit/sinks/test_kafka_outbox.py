@@ -42,12 +42,13 @@ class Slow:
         self.sent += batches
         return posted
 
-    def settle(self, posted, patience_s) -> None:
+    def settle(self, posted, patience_s) -> dict:
         assert not self.is_shut
         self.on_way.remove(posted)
         self.settled += 1
         if self.is_away:
             raise UnavailableError("away")
+        return {}
 
 
 def packed(partitions, rows=400, bytes_max=2000):

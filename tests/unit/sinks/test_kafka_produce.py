@@ -366,10 +366,10 @@ def test_no_broker_refuses_a_batch_because_another_line_asks_it_too(kafka_topics
     honest, refused, transactions = _kafka_post._taken, [], 0
 
     def taken(answers):
-        for place, error, words in honest(answers):
+        for place, error, words, offset in honest(answers):
             if error is NotEnoughReplicasError and "Unable to verify" in words:
                 refused.append(words)
-            yield place, error, words
+            yield place, error, words, offset
 
     monkeypatch.setattr(_kafka_post, "_taken", taken)
     while transactions < 20 and not refused:

@@ -5,11 +5,13 @@ import io
 import json
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka.protocol.producer import EndTxnRequest
 
 from pakka.errors import ConfigError, FencedError, SchemaError, SinkError, UnavailableError
 from pakka.kafka_cluster import Cluster
@@ -20,6 +22,7 @@ from pakka.sinks import _kafka_applier, _kafka_mender, _kafka_topic
 from pakka.sinks._kafka_batch import CODECS
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks._kafka_ledger import SETTINGS, LedgerTopic, Page
+from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_raw import Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token
@@ -377,6 +380,71 @@ class TestTransaction:
         assert driver.commit(1, records).kind is Kind.COMMITTED
         assert [v["id"] for v in values(sink.servers, sink.topic, 2)] in ([1, 2], [2, 1])
 
+    def test_a_yes_of_a_broker_that_did_not_grant_the_transaction_is_not_believed(
+        self, make_sink, tmp_path, monkeypatch
+    ):
+        """One that was overtaken knows the transaction before, which had the same handle, as committed, and says so alone."""
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(1))
+        send, begin, unheard = Post._send, Post.begin_in, [1]
+
+        def send_all_but_the_end(post, request, node):
+            if unheard and isinstance(request, EndTxnRequest) and request.committed:
+                unheard.pop()
+                return SimpleNamespace(error_code=0)
+            return send(post, request, node)
+
+        monkeypatch.setattr(Post, "_send", send_all_but_the_end)
+        monkeypatch.setattr(Post, "begin_in", lambda *args: begin(*args) + len(unheard))
+        records = driver.prepare(1, refunds(2))
+        outcome = driver.commit(1, records)
+        assert outcome.kind is Kind.UNKNOWN, outcome
+        assert "may be the one before" in outcome.reason
+        assert driver.commit(1, records).kind is Kind.COMMITTED
+        assert sorted(v["id"] for v in values(sink.servers, sink.topic, 2)) == [1, 2]
+
+    def test_a_ledger_that_a_broker_reads_short_is_not_written_on(self, make_sink, tmp_path, monkeypatch):
+        """A leader that was overtaken and still answers has an end of its own. What it lacks would be delivered again."""
+        sink = make_sink()
+        first = Driver(sink, tmp_path)
+        first.deliver(0, refunds(1))
+        short = LedgerTopic("short", sink.address, sink.ledger_topic(first.binding), "refunds.out").read_to_end(
+            is_settled=True
+        )
+        records = first.prepare(1, refunds(2))
+        assert first.commit(1, records).kind is Kind.COMMITTED
+        read, answers = LedgerTopic.read_to_end, [short]
+
+        def read_short(book, *, is_settled):
+            return answers.pop() if is_settled and answers else read(book, is_settled=is_settled)
+
+        monkeypatch.setattr(LedgerTopic, "read_to_end", read_short)
+        committer = sink.open_committer(first.binding, 2)
+        with pytest.raises(UnavailableError, match="what is between them may be committed epochs"):
+            committer.raise_fence()
+        assert not answers
+        assert committer.raise_fence()
+        named = Epoch("refunds", 1, Origin("query", 1, "offsets-1", ""))
+        assert committer.commit_epoch(named, records).kind is Kind.ALREADY_COMMITTED
+        assert sorted(v["id"] for v in values(sink.servers, sink.topic, 2)) == [1, 2]
+
+    def test_an_epoch_that_was_committed_and_is_not_in_the_ledger_any_more_stops_the_driver(
+        self, make_sink, tmp_path, monkeypatch
+    ):
+        sink = make_sink()
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(1))
+        applier = driver.committer.applier
+        older, end = applier.book.read_to_end(is_settled=True)
+        driver.deliver(1, refunds(2))
+        applier._drop()
+        monkeypatch.setattr(LedgerTopic, "read_to_end", lambda *_, **__: (older, end))
+        outcome = driver.commit(2, driver.prepare(2, refunds(3)))
+        assert outcome.kind is Kind.RETRY, outcome
+        assert "epoch 0 as its newest, and this driver was told that epoch 1 is committed" in outcome.reason
+        assert sorted(v["id"] for v in values(sink.servers, sink.topic, 2)) == [1, 2]
+
     def test_an_older_driver_in_the_middle_of_an_epoch_is_shut_out(self, make_sink, tmp_path):
         sink = make_sink()
         old = Driver(sink, tmp_path, fence=1)
@@ -441,7 +509,7 @@ class TestTransaction:
         outcome = driver.commit(0, records)
         assert outcome.kind is Kind.RETRY
         assert "nothing was changed" in outcome.reason
-        cluster.create(sink.topic, 1, 1, {})
+        cluster.create(sink.topic, 2, 1, {})
         cluster.await_topic(sink.topic)
         outcome = self._repeated(driver, records)
         assert outcome.kind is Kind.COMMITTED, outcome.reason
