@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from pakka.cli.render import duration
+from pakka.cli.render import duration, per_minute
 from pakka.contract.lag import Lag
 from pakka.contract.state import Decision, Owner
 from pakka.model.epoch import Count, Epoch, Origin
@@ -199,6 +199,14 @@ def test_a_lag_is_told_as_people_tell_it(seconds, shown):
     assert duration(seconds) == shown
 
 
+@pytest.mark.parametrize(
+    ("rate", "shown"),
+    [(0, "0"), (1 / 43_200, "less than 0.01"), (0.3157, "0.32"), (9.96, "10"), (63.2, "63"), (12_345.6, "12,346")],
+)
+def test_a_rate_has_few_digits_and_no_exponent(rate, shown):
+    assert per_minute(rate) == shown
+
+
 @pytest.fixture
 def driver(store, monkeypatch):
     """A driver of `refunds` on this machine that serves its metrics; what it tells is up to the test."""
@@ -228,7 +236,7 @@ def test_a_driver_that_serves_metrics_is_asked_how_it_stands(pakka, driver):
         "speed                     1,000 rows/s over the epochs below",
         "commit                    p50 40 ms, p99 40 ms",
         "record to commit          p50 2.5 s, p99 2.5 s",
-        "aborts                    refunds 1, 0.316 a minute",
+        "aborts                    refunds 1, 0.32 a minute",
         "expired                   refunds 1 slot, sent again",
         "asked again               refunds 1, 1 without an answer",
         "prepared in refunds       2 records, the oldest for 3 min",

@@ -16,7 +16,7 @@ def steps(text: str) -> list[tuple[str, list[str]]]:
 
 def plain(line: str) -> str:
     """A line without what differs from run to run: figures and the width of columns."""
-    return " ".join(re.sub("─+", "─", re.sub(r"\d+", "0", line.replace(",", ""))).split())
+    return " ".join(re.sub("─+", "─", re.sub(r"\d+(\.\d+)?", "0", line.replace(",", ""))).split())
 
 
 def missing(told: list[str], printed: str) -> list[str]:

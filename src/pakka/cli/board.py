@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pakka.cli.render import duration, some
+from pakka.cli.render import duration, per_minute, some
 from pakka.contract.pipeline import DEAD_LETTERS
 from pakka.model.event import Aborted, Committed, Delivered, Event, Noticed, Retried, Started, Stopped
 from pakka.model.latency import Latency, quantiles
@@ -17,6 +17,17 @@ _EPOCHS_FOR_SPEED = 20
 _COMMITS_FOR_P99 = 1000
 _EPOCHS_FOR_LATENCY = 20
 _PLAIN_EVERY_S = 5.0
+_RATES_OVER_S = 300.0
+_MARK_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How far a run was at some moment. Rates are counted from one that lies back."""
+
+    at: float
+    epochs: int
+    aborted: int
 
 
 @dataclass
@@ -39,14 +50,23 @@ class Board:
     _commits: deque[float] = field(default_factory=lambda: deque(maxlen=_COMMITS_FOR_P99))
     _latencies: deque[Latency] = field(default_factory=lambda: deque(maxlen=_EPOCHS_FOR_LATENCY))
     _asked_again: set[str] = field(default_factory=set)
+    _marks: deque[_Mark] = field(default_factory=lambda: deque(maxlen=round(_RATES_OVER_S / _MARK_EVERY_S) + 2))
     _delivered_at: float | None = None
     _told_at: float = -math.inf
 
     def take(self, event: Event) -> str | None:
         """Note an event. Returns a line for those who have no live one: not for every epoch, but now and then."""
+        line = self._take(event)
+        now = self.clock()
+        if not self._marks or now - self._marks[-1].at >= _MARK_EVERY_S:
+            self._marks.append(_Mark(now, self.epochs, self.glance().aborted))
+        return line
+
+    def _take(self, event: Event) -> str | None:
         if isinstance(event, Started):
             self.is_started = True
             self.epoch = event.committed
+            self._marks.clear()  # what recovery aborted is told, and is no rate of this run
             return self._started(event)
         if isinstance(event, Stopped):
             return self._stopped(event)
@@ -85,29 +105,37 @@ class Board:
             self._latencies.append(event.latency)
 
     def line(self) -> str:
-        """The live line."""
+        """The live line. A terminal may cut its end off, so what somebody should look at comes first, and sums of rows last."""
         if not self.is_started:
             return f"{self.pipeline}  starting Spark"
-        if self._delivered_at is None:
-            return (
-                "  ".join([self.pipeline, "waiting for the first epoch", *_unless_zero(self.glance())])
-                + self._stopping()
-            )
+        commits, aborts = self._per_min()
+        stands = "waiting for the first epoch" if self._delivered_at is None else f"epoch {self.epoch}"
         parts = [
             self.pipeline,
-            f"epoch {self.epoch}",
-            f"{self._rows_per_s():,.0f} rows/s",
-            f"in {self.rows_in:,}",
-            f"out {self._out()}",
-            f"dead {self.dead:,}",
-            *([f"dropped {self.dropped:,}"] if self.dropped else []),
-            f"commit p99 {self._commit_p99_s() * 1000:,.0f} ms",
-            *self._latency(),
-            f"lag {self.clock() - self._delivered_at:,.0f} s",
-            *_unless_zero(self.glance()),
+            stands,
+            *(["stopping"] if self.is_stopping else []),
             *(f"asking {subject} again" for subject in sorted(self._asked_again)),
+            *_unless_zero(self.glance(), aborts),
         ]
-        return "  ".join(parts) + self._stopping()
+        if self._delivered_at is not None:
+            parts += [
+                f"{self._rows_per_s():,.0f} rows/s",
+                f"lag {self.clock() - self._delivered_at:,.0f} s",
+                f"commits {per_minute(commits)}/min, p99 {self._commit_p99_s() * 1000:,.0f} ms",
+                *self._latency(),
+                f"dead {self.dead:,}",
+                *([f"dropped {self.dropped:,}"] if self.dropped else []),
+                f"in {self.rows_in:,}",
+                f"out {self._out()}",
+            ]
+        return "  ".join(parts)
+
+    def _per_min(self) -> tuple[float, float]:
+        """Commits and aborts a minute, over the newest five minutes or since the start."""
+        now = self.clock()
+        mark = next((m for m in reversed(self._marks) if now - m.at >= _RATES_OVER_S), self._marks[0])
+        span_min = max(1.0, now - mark.at) / 60
+        return (self.epochs - mark.epochs) / span_min, (self.glance().aborted - mark.aborted) / span_min
 
     def _latency(self) -> list[str]:
         if not self._latencies:
@@ -122,9 +150,6 @@ class Board:
         )
         known = "no answer came" if event.is_unknown else "not yet"
         return f"{self.pipeline}: epoch {event.epoch}: {part}, {known}: {event.reason}; asked again in {event.wait_s:.1f} s"
-
-    def _stopping(self) -> str:
-        return "  stopping" if self.is_stopping else ""
 
     def _started(self, event: Started) -> str:
         since = (
@@ -161,10 +186,12 @@ class Board:
         return ordered[max(0, math.ceil(len(ordered) * 0.99) - 1)] if ordered else 0.0
 
 
-def _unless_zero(seen: Glance) -> list[str]:
+def _unless_zero(seen: Glance, aborts_per_min: float) -> list[str]:
+    where = f", {seen.worst_held:,} in {seen.worst}" if seen.worst else ""
+    rate = f", {per_minute(aborts_per_min)}/min" if aborts_per_min else ""
     return [
-        *([f"held back {seen.held:,} for {duration(seen.open_s)}"] if seen.held else []),
+        *([f"held back {seen.held:,} for {duration(seen.open_s)}{where}"] if seen.held else []),
         *([f"in doubt {seen.in_doubt:,} for {duration(seen.in_doubt_s)}"] if seen.in_doubt else []),
-        *([f"aborted {seen.aborted:,}"] if seen.aborted else []),
+        *([f"aborted {seen.aborted:,}{rate}"] if seen.aborted else []),
         *([f"expired {seen.expired:,}"] if seen.expired else []),
     ]

@@ -134,6 +134,13 @@ def some(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
+def per_minute(rate: float) -> str:
+    """How often something happens in a minute, in few digits."""
+    if rate >= 10:
+        return f"{rate:,.0f}"
+    return f"{rate:.2g}" if rate >= 0.01 or not rate else "less than 0.01"
+
+
 def duration(seconds: float | None) -> str:
     """A time span, as people tell it."""
     if seconds is None:

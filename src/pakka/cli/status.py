@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pakka.cli.option import STATE, load, tells
-from pakka.cli.render import Screen, duration, some
+from pakka.cli.render import Screen, duration, per_minute, some
 from pakka.contract.state import EpochRow, PipelineState, StateStore
 from pakka.errors import UsageError
 from pakka.model.id import nearest
@@ -189,7 +189,7 @@ def _live_facts(live: dict[str, Any], rows_per_s: float | None) -> dict[str, str
         counted = {sink: each for sink, each in live[fact].items() if each["count"]}
         if counted:
             facts[fact] = "; ".join(
-                f"{sink} {each['count']:,}, {each['per_s'] * 60:,.3g} a minute" for sink, each in counted.items()
+                f"{sink} {each['count']:,}, {per_minute(each['per_s'] * 60)} a minute" for sink, each in counted.items()
             )
     expired = {sink: n for sink, n in live["expired"].items() if n}
     if expired:

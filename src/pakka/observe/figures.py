@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from pakka.contract.lag import Lag
 from pakka.model.event import Aborted, Committed, Delivered, Event, Noticed, Retried, Started, Stopped
@@ -60,6 +61,9 @@ class Glance:
 
     held: int = 0
     """Records that open transactions keep from readers, of the source's topics and of the sinks'."""
+    worst: str = ""
+    """The partition that has most of them, as Kafka writes it."""
+    worst_held: int = 0
     open_s: float = 0.0
     """Since when the oldest of those is open."""
     in_doubt: int = 0
@@ -145,8 +149,12 @@ class Figures:
         """The few figures of the live line, at this moment."""
         with self._lock:
             values = {metric: list(by_labels.values()) for metric, by_labels in self._values.items()}
+            held = dict(self._values[c.HELD])
+        (*_, topic, partition), worst_held = max(held.items(), key=itemgetter(1), default=(("", ""), 0.0))
         return Glance(
-            held=int(sum(values[c.HELD])),
+            held=int(sum(held.values())),
+            worst=f"{topic}-{partition}" if worst_held else "",
+            worst_held=int(worst_held),
             open_s=max(values[c.OPEN_S], default=0.0),
             in_doubt=int(sum(values[c.IN_DOUBT])),
             in_doubt_s=max(values[c.IN_DOUBT_S], default=0.0),

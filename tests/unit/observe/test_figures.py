@@ -139,7 +139,9 @@ def test_a_glance_has_what_somebody_should_look_at(figures):
     figures.see_doubts({"refunds": (2, 190.0), "audit": (1, 5.0)}, [])
     lags = [Lag("settlements", 0, 120, 8, 3.5), Lag("settlements", 1, 3, 0, None)]
     figures.see_lags({SOURCE: lags, sink_part("audit"): [Lag("audit-log", 0, None, 5, 900.0)]}, [])
-    assert figures.glance() == Glance(held=13, open_s=900.0, in_doubt=3, in_doubt_s=190.0, aborted=4, expired=1)
+    assert figures.glance() == Glance(13, "settlements-0", 8, 900.0, in_doubt=3, in_doubt_s=190.0, aborted=4, expired=1)
+    figures.see_lags({SOURCE: [Lag("settlements", 0, 120, 0, 0.0)]}, [])
+    assert (figures.glance().held, figures.glance().worst) == (0, "")
 
 
 def test_values_fall_into_the_bucket_they_do_not_exceed(figures):
