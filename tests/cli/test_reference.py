@@ -3,13 +3,14 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pakka.cli.app import VERBS
 from pakka.cli.indoubt import command as indoubt
 from pakka.config import json_schema
+from pakka.model.event import Event
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PART = re.compile(r"<!-- (table|help): (\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -101,6 +102,19 @@ def test_the_page_of_the_command_line_says_what_help_says(pakka):
     page = REFERENCE / "cli.md"
     words = {verb: (verb,) for verb in VERBS} | {f"indoubt_{verb}": ("indoubt", verb) for verb in indoubt.commands}
     check(page, page_with(page, {name: f"```text\n{pakka(*of, '--help').stdout}```" for name, of in words.items()}))
+
+
+def test_the_page_names_every_event_of_a_run_with_its_fields():
+    lines = re.findall(r"^\| `(\w+)` \| .+? \| (`pipeline`.*) \|$", (REFERENCE / "cli.md").read_text(), re.MULTILINE)
+    named = {event: re.sub(r"\(.*?\)", "", fields) for event, fields in lines}
+    told = {name: ", ".join(f"`{field}`" for field in fields) for name, fields in events().items()}
+    assert {event: re.sub(r" +(,|$)", r"\1", fields) for event, fields in named.items()} == told
+
+
+def events() -> dict[str, list[str]]:
+    """Each kind of event, as programs get it, and its fields."""
+    kinds = {kind.__name__.lower(): list(kind.__dataclass_fields__) for kind in get_args(Event)}
+    return {"serving": ["pipeline", "metrics"], **kinds}
 
 
 def test_a_page_that_lacks_a_part_is_found(tmp_path):

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import socket
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -147,6 +149,14 @@ def test_programs_get_all_of_it(pakka, store):
         ],
     }
     assert json.loads(pakka("status", "refunds", "--json").stdout) == {**refunds, "live": None}
+
+
+def test_the_reference_names_all_that_programs_get(pakka, driver):
+    told = json.loads(pakka("status", "refunds", "--json").stdout)
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    (part,) = re.findall(r"^With `--json`: a list of pipelines.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    for names in (told, told["owner"], told["epochs"][0], told["live"]):
+        assert [name for name in names if f"`{name}`" not in part] == []
 
 
 def test_a_misspelt_pipeline_is_told_the_nearest(pakka, store):
