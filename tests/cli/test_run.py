@@ -19,6 +19,7 @@ from pakka.model.event import Delivered, Started, Stopped
 from pakka.model.id import Binding
 from pakka.observe import endpoint
 from pakka.observe.endpoint import fetch
+from pakka.observe.sampler import Sampler
 from pakka.sinks.kafka import KafkaSink
 from tests.cli.conftest import PIPELINE
 
@@ -390,6 +391,41 @@ def test_a_terminal_sees_what_is_in_doubt(refunds):
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_lines_that_are_not_drawn_over_show_what_is_in_doubt_too(pakka, refunds, spark, monkeypatch):
+    has_looked = threading.Event()
+
+    def look(sampler):
+        sampler.figures.see_doubts({"refunds": (3, 190.0)}, [])
+        has_looked.set()
+
+    monkeypatch.setattr(Sampler, "look", look)
+    spark.on_event = lambda _: has_looked.wait(60)
+    told = pakka("run", "refunds.yaml").stderr
+    assert "refunds  epoch 0  in doubt 3 for 3 min  2,000 rows/s" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "is_looked"),
+    [
+        ([], True),
+        (["--verbose"], True),
+        (["--quiet"], False),
+        (["--json"], False),
+        (["--json", "--metrics-port", "0"], True),
+        (["--quiet", "--metrics-port", "0"], True),
+    ],
+)
+def test_nobody_looks_where_nobody_would_see_it(pakka, refunds, spark, monkeypatch, options, is_looked):
+    started = []
+
+    def start(sampler):
+        started.append(sampler)
+
+    monkeypatch.setattr(Sampler, "start", start)
+    assert pakka("run", "refunds.yaml", *options).exit_code == 0
+    assert len(started) == is_looked
 
 
 def test_the_screen_keeps_its_voice_while_spark_turns_stderr_over_to_a_log(refunds, current_directory):

@@ -70,8 +70,8 @@ def command(
         url = ""
         if metrics_port is not None:
             url = stack.enter_context(_serving(screen, figures, metrics_address, metrics_port))
-        if url or screen.has_live:
-            # Elsewhere nobody would see it, and to look takes connections of its own.
+        if url or not (screen.is_quiet or screen.is_json):
+            # Otherwise nobody would see it, and to look takes connections of its own.
             stack.enter_context(_looking(pipeline, figures))
         _run(screen, pipeline, figures, url)
 
