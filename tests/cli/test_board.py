@@ -143,6 +143,17 @@ def test_the_line_shows_what_somebody_should_look_at_and_nothing_that_is_zero(cl
     )
 
 
+def test_what_waits_for_seconds_only_comes_last(clock):
+    """Under load some records are in doubt at every look, and upstream some transaction is open."""
+    seen = Seen()
+    seen.glance = Glance(held=8, worst="settlements-3", worst_held=8, open_s=9.0, in_doubt=3, in_doubt_s=10.0)
+    board = Board("refunds", clock, glance=seen)
+    board.take(started())
+    board.take(delivered(0))
+    assert board.line().startswith("refunds  epoch 0  in doubt 3 for 10 s  2,000 rows/s")
+    assert board.line().endswith("  out refunds 980, audit 980  held back 8 for 9 s, 8 in settlements-3")
+
+
 def test_all_that_somebody_watches_a_loop_by_fits_on_a_terminal_before_the_sums(board, clock):
     """The end of the line is cut off where a terminal is too narrow for it."""
     board.take(started())

@@ -19,6 +19,8 @@ _EPOCHS_FOR_LATENCY = 20
 _PLAIN_EVERY_S = 5.0
 _RATES_OVER_S = 300.0
 _MARK_EVERY_S = 10.0
+_OLD_S = 10.0
+"""What waits for less is mostly of the epoch under way, or of others who have just begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +111,16 @@ class Board:
         if not self.is_started:
             return f"{self.pipeline}  starting Spark"
         commits, aborts = self._per_min()
+        seen = self.glance()
+        waits = _waits(seen)
         stands = "waiting for the first epoch" if self._delivered_at is None else f"epoch {self.epoch}"
         parts = [
             self.pipeline,
             stands,
             *(["stopping"] if self.is_stopping else []),
             *(f"asking {subject} again" for subject in sorted(self._asked_again)),
-            *_unless_zero(self.glance(), aborts),
+            *(wait for wait, age_s in waits.items() if age_s >= _OLD_S),
+            *_unless_zero(seen, aborts),
         ]
         if self._delivered_at is not None:
             parts += [
@@ -128,7 +133,7 @@ class Board:
                 f"in {self.rows_in:,}",
                 f"out {self._out()}",
             ]
-        return "  ".join(parts)
+        return "  ".join([*parts, *(wait for wait, age_s in waits.items() if age_s < _OLD_S)])
 
     def _per_min(self) -> tuple[float, float]:
         """Commits and aborts a minute, over the newest five minutes or since the start."""
@@ -186,12 +191,18 @@ class Board:
         return ordered[max(0, math.ceil(len(ordered) * 0.99) - 1)] if ordered else 0.0
 
 
-def _unless_zero(seen: Glance, aborts_per_min: float) -> list[str]:
+def _waits(seen: Glance) -> dict[str, float]:
+    """What waits for somebody, and for how long it has."""
     where = f", {seen.worst_held:,} in {seen.worst}" if seen.worst else ""
+    return {
+        **({f"held back {seen.held:,} for {duration(seen.open_s)}{where}": seen.open_s} if seen.held else {}),
+        **({f"in doubt {seen.in_doubt:,} for {duration(seen.in_doubt_s)}": seen.in_doubt_s} if seen.in_doubt else {}),
+    }
+
+
+def _unless_zero(seen: Glance, aborts_per_min: float) -> list[str]:
     rate = f", {per_minute(aborts_per_min)}/min" if aborts_per_min else ""
     return [
-        *([f"held back {seen.held:,} for {duration(seen.open_s)}{where}"] if seen.held else []),
-        *([f"in doubt {seen.in_doubt:,} for {duration(seen.in_doubt_s)}"] if seen.in_doubt else []),
         *([f"aborted {seen.aborted:,}{rate}"] if seen.aborted else []),
         *([f"expired {seen.expired:,}"] if seen.expired else []),
     ]
