@@ -80,5 +80,6 @@ def test_the_example_can_be_followed_by_hand(tmp_path):
                 words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
             assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"  record to commit p50 [\d,.]+ s, p99 [\d,.]+ s  ", done.stderr)
     # Every settlement is a refund and a line for the audit, and one that cannot be read is a dead letter.
     assert re.search(r"done after \d+ epochs?: 1,99\d rows in; out refunds 1,\d+; \d+ dead, 0 dropped", done.stderr)
