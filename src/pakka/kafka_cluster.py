@@ -328,6 +328,10 @@ class Cluster:
         partitions = tuple(sorted(int(p.id) for p in found.partitions))
         replicas = min((len(p.replicas) for p in found.partitions), default=0)
         operations = frozenset(operation.name for operation in found.authorized_operations or ())
+        if not found.topic_id.get_most_significant_bits() | found.topic_id.get_least_significant_bits():
+            # None of Kafka's own ids is 0. It is also what brokers say that work as before 2.8.
+            words = f"topic `{name}` has no id: if it is deleted and made again, nobody can tell"
+            raise KafkaException(KafkaError(KafkaError.UNSUPPORTED_VERSION, words))
         return Topic(name, str(found.topic_id), partitions, replicas, operations)
 
     def _settings(self, kind: ResourceType, name: str, topics: Collection[str] = ()) -> dict[str, str] | None:

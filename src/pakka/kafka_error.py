@@ -13,6 +13,7 @@ from pakka.kafka_line import PASSING, Address, DriverError, Grievance, error_of
 _RIGHTS = "let the user of `settings` do it: `kafka-acls.sh --add --allow-principal User:NAME"
 RIGHTS = f"{_RIGHTS} --operation WRITE --operation DESCRIBE_CONFIGS --topic NAME`; for the ledger `--operation READ` and `--operation CREATE` too"
 MAKE_TOPIC = "make the topic first, or set `create: true`"
+_TOO_OLD = "the brokers are too old, or work as older ones (`inter.broker.protocol.version`): a sink needs Kafka 3.0 or newer, a source 2.8"
 READ_RIGHTS = f"{_RIGHTS} --operation READ --topic NAME`"
 _HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: RIGHTS,
@@ -42,9 +43,9 @@ _HINTS = {
     KafkaError.POLICY_VIOLATION: "the cluster's own policy refuses such a topic; make it beforehand as the policy wants it",
     KafkaError.INVALID_CONFIG: "the cluster refuses such a setting of a topic; make the topic beforehand",
     KafkaError.TOPIC_EXCEPTION: "the cluster refuses such a name of a topic; `.` and `_` count as the same character in it",
-    KafkaError.UNSUPPORTED_VERSION: "the brokers are too old: transactions need Kafka 2.5 or newer",
-    KafkaError._UNSUPPORTED_FEATURE: "the brokers are too old: transactions need Kafka 2.5 or newer",
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic has an old message format; set its `message.format.version` to 2.5 or newer",
+    KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
+    KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic has an old message format; set its `message.format.version` to 3.0 or newer",
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "set `compression.type` of `settings` to one that the brokers have",
 }
 _SERVERS = (

@@ -58,7 +58,7 @@ def test_the_spool_has_what_the_page_says():
 def test_the_figures_on_the_page_are_those_of_the_code():
     assert _postgres_probes.OLD_S == _mysql_probes.OLD_S == 3600
     assert _postgres_probes.LONG_S == 600
-    assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S) == ((2, 5), 60)
+    assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S) == ((3, 0), 60)
     assert (_kafka_judge.KEPT_MS, _kafka_judge.OUTAGE_MS, _kafka_judge.SKEW_MS) == (DAY_MS, DAY_MS, 60_000)
     assert (_kafka_probes.SHORT_MS, _kafka_probes.LONG_MS) == (60 * 1000, 3600 * 1000)
     assert (_postgres_probes.OLDEST, _mysql_probes.OLDEST_MYSQL, _mysql_probes.OLDEST_MARIADB[:2]) == (

@@ -19,8 +19,8 @@ from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 
-OLDEST = (2, 5)
-"""The first Kafka whose producers find back into their transactions after an error that passes."""
+OLDEST = (3, 0)
+"""The first Kafka whose coordinators tell which transactions there are, and what became of them."""
 SHORT_MS = 60 * 1000
 """A transaction that may not take longer than this may be too short for an epoch."""
 LONG_MS = 3600 * 1000
@@ -72,7 +72,7 @@ def _server_version(sink: KafkaSink) -> Finding:
     except CannotAskError as error:
         return Finding(name, FINE, "not known", f"{error}; the sink itself says if the brokers are too old")
     if tuple(map(int, version.split("."))) < OLDEST:
-        why = "a producer of an older Kafka is lost after any error in a transaction, and its guarantee was not tried"
+        why = "what became of a transaction whose end was not answered, an older Kafka does not tell: the sink asks, and is refused"
         return Finding(name, BREAKS, version, why, f"use Kafka {oldest} or newer")
     value = version if level is None else f"{version}, transaction.version {level}"
     return Finding(name, FINE, value, "the sink ends transactions as protocol 1 has it, which these brokers know")
