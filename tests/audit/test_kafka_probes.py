@@ -26,18 +26,20 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from pakka import points
 from pakka.audit.run import audit
 from pakka.cli.check import settings_of
-from pakka.contract.audit import Severity
+from pakka.contract.audit import Severity, Took
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.epoch import Harvest
 from pakka.errors import RefusedError, SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_transactions import CannotAskError
 from pakka.model.epoch import Count
+from pakka.model.event import Noticed
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import SlotReport
-from pakka.sinks import _kafka_probes, _kafka_topic
+from pakka.sinks import _kafka_probes, _kafka_timeout, _kafka_topic
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources.rate import RateSource
@@ -80,6 +82,14 @@ def lax():
     }
     with relayed_kafka(settings={**SETTINGS, **short}) as (kafka, proxy):
         yield kafka.bootstrap, f"127.0.0.1:{proxy.port}"
+
+
+@pytest.fixture(scope="module")
+def patient_broker():
+    """It lets transactions be open for two hours."""
+    need_kafka()
+    with running_kafka(settings={"transaction.max.timeout.ms": "7200000"}) as kafka:
+        yield kafka.bootstrap
 
 
 class KnownTopics(Topics):
@@ -338,6 +348,89 @@ def test_the_time_that_is_asked_for_is_held_against_what_the_brokers_give(topics
     finding = found(sink)["transaction.max.timeout.ms"]
     assert (finding.value, finding.severity) == (f"900000, and {asked_ms} is asked for", severity)
     assert why in finding.why
+
+
+TIMEOUT = "transaction.max.timeout.ms"
+
+
+@pytest.mark.parametrize(
+    ("way", "took", "severity", "told"),
+    [
+        ("spooled", Took(commit_s=50.0, epoch_s=3000.0, start_s=3000.0), FINE, "time to write an epoch"),
+        ("spooled", Took(commit_s=51.0), WARNS, "a commit took 51 seconds"),
+        ("spooled", Took(commit_s=101.0), BREAKS, "a commit took 101 seconds"),
+        ("prepared", Took(commit_s=3000.0, epoch_s=30.0, start_s=20.0), FINE, "time for an epoch"),
+        (
+            "prepared",
+            Took(epoch_s=31.0, start_s=20.0),
+            WARNS,
+            "took 31 seconds, and the start of this driver 20 seconds",
+        ),
+        ("prepared", Took(epoch_s=81.0, start_s=20.0), WARNS, "together it is more than there is"),
+        # Nothing that tells how long one of its transactions was.
+        ("sharded", Took(commit_s=3000.0, epoch_s=3000.0, start_s=20.0), FINE, "time to write an epoch"),
+        ("prepared", Took(commit_s=1.0, start_s=1.0), WARNS, "slots wait for the decision"),
+    ],
+)
+def test_the_time_is_held_against_what_the_pipeline_took(topics, way, took, severity, told):
+    sink = sink_on(topics, way=way, settings={"transaction.timeout.ms": "100000"})
+    finding = found(sink.probing(PLACE, lambda: took))[TIMEOUT]
+    assert finding.severity is severity, finding
+    assert finding.value.startswith("900000, and 100000 is asked for")
+    assert told in f"{finding.value}: {finding.why}"
+
+
+def test_what_is_known_to_be_quick_needs_no_minute(lax_topics):
+    sink = sink_on(lax_topics)
+    assert found(sink.probing(PLACE, lambda: Took(commit_s=0.9)))[TIMEOUT].severity is FINE
+    tight = found(sink.probing(PLACE, lambda: Took(commit_s=1.1)))[TIMEOUT]
+    assert tight.severity is WARNS
+    assert tight.fix == (
+        "take less in one epoch; or set `transaction.timeout.ms: 60000` in `settings`, and set transaction.max.timeout.ms=60000 in "
+        "server.properties of all brokers, and start them again"
+    )
+
+
+def test_a_run_is_told_when_its_commits_come_close_to_the_bound(lax_topics, tmp_path, monkeypatch):
+    """Its clock is the test's, by which a commit takes 1.5 s of the 2 that the brokers give."""
+    monkeypatch.chdir(tmp_path)
+    sink = sink_on(lax_topics)
+    lax_topics.create("pakka.ledger.refunds.refunds", cleanup_policy="compact")
+    monkeypatch.setattr(_kafka_timeout, "SHORT_MS", 0)
+    stage, events, now = Stage({"refunds": sink}), [], [0.0]
+    driver = stage.driver(probe_every=1, listen=events.append)
+    driver.teller = replace(driver.teller, clock=lambda: now[0])
+    driver.start(stage.checkpoint())
+
+    def commit_takes(seconds):
+        points.arm(lambda point, _: now.__setitem__(0, now[0] + seconds) if point == "commit.kafka.begun" else None)
+
+    try:
+        for batch, seconds in enumerate([0.5, 1.5, 0.5, 0.5]):
+            commit_takes(seconds)
+            driver.deliver(stage.origin(batch), stage.prepare)
+    finally:
+        points.arm(None)
+    driver.stop()
+    (told,) = [e for e in events if isinstance(e, Noticed)]
+    assert (told.about, told.sink) == ("weak", "")
+    assert told.message.startswith(
+        "sink `refunds`: transaction.max.timeout.ms is `2000, and 2000 is asked for; a commit took 2 seconds`"
+    )
+    assert told.hint.startswith("take less in one epoch")
+
+
+def test_a_time_in_which_readers_would_wait_for_a_dead_driver_is_named(patient_broker):
+    topics = Topics(patient_broker)
+    try:
+        sink = sink_on(topics, settings={"transaction.timeout.ms": "3600001"})
+        finding = found(sink)[TIMEOUT]
+        assert (finding.value, finding.severity) == ("7200000, and 3600001 is asked for", WARNS)
+        assert "leaves readers waiting so long" in finding.why
+        sink = replace(sink, settings={"transaction.timeout.ms": "3600000"})
+        assert found(sink)[TIMEOUT].severity is FINE
+    finally:
+        topics.drop()
 
 
 def test_a_target_that_is_missing_is_named_unless_the_sink_may_make_it(topics):

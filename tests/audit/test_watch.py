@@ -2,19 +2,22 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import psycopg
 import pytest
 
-from pakka import mount
-from pakka.contract.audit import Finding, Probe, Severity
+from pakka import mount, points
+from pakka.contract.audit import Finding, Probe, Severity, Took
 from pakka.contract.pipeline import Pipeline
+from pakka.coordinator.recent import KEPT, Recent
+from pakka.coordinator.station import Station
 from pakka.coordinator.watch import spool_of
 from pakka.errors import RefusedError, UnavailableError
+from pakka.model.event import Committed, Noticed
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.memory import MemorySink, Space
 from pakka.sources.rate import RateSource
@@ -87,6 +90,100 @@ def test_a_mended_sink_gets_the_epoch_again(sink, monkeypatch):
     monkeypatch.setattr(WeakeningSink, "setting", Severity.FINE)
     stage.run(1)
     assert rows_of(sink) == stage.ids(1)
+
+
+def test_what_comes_to_warn_is_told_once_and_stops_nothing(sink, monkeypatch):
+    stage, events = Stage({"refunds": sink}), []
+    driver = started(stage, probe_every=1, listen=events.append)
+    for batch, severity in enumerate([Severity.FINE, Severity.WARNS, Severity.FINE, Severity.WARNS]):
+        monkeypatch.setattr(WeakeningSink, "setting", severity)
+        driver.deliver(stage.origin(batch), stage.prepare)
+    said = [event for event in events if isinstance(event, Noticed)]
+    assert said == [
+        Noticed(
+            "refunds",
+            "weak",
+            "sink `refunds`: durable is `warns` since the run began: rows may be lost",
+            hint="SET durable = on",
+        )
+    ]
+    assert rows_of(sink) == stage.ids(3)
+
+
+def test_what_a_run_begins_with_is_not_told_again(sink, monkeypatch):
+    monkeypatch.setattr(WeakeningSink, "setting", Severity.WARNS)
+    stage, events = Stage({"refunds": sink}), []
+    driver = started(stage, probe_every=1, listen=events.append)
+    driver.deliver(stage.origin(0), stage.prepare)
+    assert [event for event in events if isinstance(event, Noticed)] == []
+
+
+@dataclass(frozen=True)
+class PlacedSink(MemorySink):
+    """It keeps what it is told of how long things took, at each look."""
+
+    told: ClassVar[list] = []
+
+    def probing(self, binding, took):
+        return Told(self, took)
+
+
+@dataclass(frozen=True)
+class Told:
+    sink: PlacedSink
+    took: Callable[[], Took]
+
+    def probes(self):
+        return (Probe("time", self.look),)
+
+    def look(self):
+        self.sink.told.append(self.took())
+        return Finding("time", Severity.FINE, "enough", "there is time")
+
+
+def test_a_sink_is_told_how_long_a_run_takes(monkeypatch):
+    """Each step has a time of its own, by the test's clock."""
+    monkeypatch.setattr(PlacedSink, "told", [])
+    stage, now = Stage({"refunds": PlacedSink(f"space-{uuid.uuid4()}")}), [0.0]
+    driver = stage.driver(probe_every=1)
+    driver.clock = lambda: now[0]
+    driver.teller = replace(driver.teller, clock=driver.clock)
+    takes = {"recover.raised": 1, "prepared": 10, "decide.after": 2}
+    ask = Station._ask
+
+    def slowly(station, decision, *rest, **more):
+        now[0] += 20 * (2 - decision.epoch.number)
+        return ask(station, decision, *rest, **more)
+
+    monkeypatch.setattr(Station, "_ask", slowly)
+    points.arm(lambda point, _: now.__setitem__(0, now[0] + takes.get(point, 0)))
+    try:
+        driver.start(stage.checkpoint())
+        for batch in range(3):
+            driver.deliver(stage.origin(batch), stage.prepare)
+    finally:
+        points.arm(None)
+    # The longest, and not the last; what is told before an epoch is of those before it.
+    known = Took(epoch_s=52, commit_s=40, start_s=1)
+    assert PlacedSink.told == [Took(start_s=1), Took(start_s=1), known, known]
+
+
+def test_a_commit_that_was_tried_again_says_nothing_of_how_long_one_takes():
+    recent, heard = Recent(), []
+    hear = recent.before(heard.append)
+    for number, (tries, was_unknown) in enumerate([(2, False), (1, True)]):
+        hear(Committed("refunds", number, "refunds", 1, tries, was_unknown, 600.0))
+    assert recent.of("refunds") == Took()
+    hear(Committed("refunds", 2, "refunds", 1, 1, False, 3.0))
+    assert (recent.of("refunds"), recent.of("audit")) == (Took(commit_s=3.0), Took())
+    assert len(heard) == 3
+
+
+def test_what_was_long_ago_does_not_count():
+    recent = Recent()
+    for epoch_s in [600.0, *[1.0] * KEPT]:
+        recent.delivered(epoch_s)
+    assert recent.of("refunds") == Took(epoch_s=1.0)
 
 
 def test_settings_are_read_every_so_many_epochs(sink):

@@ -8,7 +8,7 @@ import pytest
 
 from pakka.contract.audit import Probe
 from pakka.durability import Spool, place_probes, sqlite_probes
-from pakka.sinks import _kafka_judge, _kafka_probes, _mysql_probes, _postgres_probes
+from pakka.sinks import _kafka_judge, _kafka_probes, _kafka_timeout, _mysql_probes, _postgres_probes
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
 from pakka.state.postgres import PostgresStore
@@ -60,7 +60,7 @@ def test_the_figures_on_the_page_are_those_of_the_code():
     assert _postgres_probes.LONG_S == 600
     assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S) == ((3, 0), 60)
     assert (_kafka_judge.KEPT_MS, _kafka_judge.OUTAGE_MS, _kafka_judge.SKEW_MS) == (DAY_MS, DAY_MS, 60_000)
-    assert (_kafka_probes.SHORT_MS, _kafka_probes.LONG_MS) == (60 * 1000, 3600 * 1000)
+    assert (_kafka_timeout.SHORT_MS, _kafka_timeout.HELD_MS, _kafka_timeout.LONG_MS) == (60_000, 300_000, 3_600_000)
     assert (_postgres_probes.OLDEST, _mysql_probes.OLDEST_MYSQL, _mysql_probes.OLDEST_MARIADB[:2]) == (
         120000,
         (5, 7, 7),

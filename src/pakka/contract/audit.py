@@ -82,17 +82,29 @@ class Probing(Protocol):
         """Every setting that matters. Making the list does no I/O; `Probe.look` does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Took:
+    """How long the steps of a run took lately, the longest, in seconds. None: not known, as before the first epoch."""
+
+    epoch_s: float | None = None
+    """An epoch, from its first row until every sink has committed it."""
+    commit_s: float | None = None
+    """A commit of this sink that went through at its first try."""
+    start_s: float | None = None
+    """From the moment the driver began to take over until it had recovered."""
+
+
 @runtime_checkable
 class Placed(Protocol):
     """The power to say it of one place in a pipeline. For sinks whose names in their system are made of it, and so the rights to them."""
 
-    def probing(self, binding: Binding) -> Probing:
-        """The settings that matter to the sink in this place."""
+    def probing(self, binding: Binding, took: Callable[[], Took] = Took) -> Probing:
+        """The settings that matter to the sink in this place. `took` is asked at each look."""
 
 
-def probing_of(sink: Sink, binding: Binding) -> object:
+def probing_of(sink: Sink, binding: Binding, took: Callable[[], Took] = Took) -> object:
     """What has the settings of a sink in its place."""
-    return sink.probing(binding) if isinstance(sink, Placed) else sink
+    return sink.probing(binding, took) if isinstance(sink, Placed) else sink
 
 
 @runtime_checkable

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pakka.contract.audit import Probing, probing_of
 from pakka.contract.sink import Sink, Spread, Telling
 from pakka.contract.state import Decision, Owner, StateStore
+from pakka.coordinator.recent import Recent
 from pakka.coordinator.recovery import (
     Look,
     Recovered,
@@ -105,10 +107,12 @@ class Coordinator:
         self.retry = retry or Retry()
         self.sweep_every = sweep_every
         self.executors = executors
-        self.teller = Teller(clock, listen)
+        self.recent = Recent()
+        self.teller = Teller(clock, self.recent.before(listen))
         subjects: dict[str, object] = {"the state store": store, **(probing or {})}
-        subjects |= {f"sink `{name}`": probing_of(sink, Binding(pipeline, name, spool)) for name, sink in sinks.items()}
-        self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep)
+        for name, sink in sinks.items():
+            subjects[f"sink `{name}`"] = probing_of(sink, Binding(pipeline, name, spool), partial(self.recent.of, name))
+        self.watch = Watch(pipeline, subjects, probe_every, self.retry, sleep, listen)
         self._run: Recovered | None = None
         self._committed: Epoch | None = None
         self._unsettled: Epoch | None = None
@@ -118,10 +122,12 @@ class Coordinator:
 
         Where another driver may be running, give a way to read the checkpoint rather than what it was before the start.
         """
+        began = self.clock()
         means = (self.retry, self.sleep, self.pool, self.teller, self.executors)
         recovery = Recovery(self.pipeline, self.sinks, self.store, self.spool, self.owner, *means)
         self._run = recovery.run(checkpoint)
         self._committed = self._run.committed
+        self.recent.start_s = self.clock() - began
         self.watch.begin()
         return self._run
 
@@ -190,6 +196,7 @@ class Coordinator:
         move(self.pipeline, epoch.number, phase, Phase.COMMITTED)
         reach("commit.after", epoch.number)
         self._committed = self._unsettled = epoch
+        self.recent.delivered(self.clock() - began)
         # 6. Attempts that failed, lost a race or were replaced have left litter.
         swept = self._sweep(decision, drop or any(r.is_retried for r in harvest.reports))
         return EpochReport(

@@ -1,7 +1,7 @@
 """Settings that weaken a guarantee, read at the start of a run and again while it goes on.
 
 What a run begins with is its user's choice, who was told. What becomes worse on the way is nobody's choice, and stops the
-pipeline before its next decision.
+pipeline before its next decision; or is told, if the guarantee still holds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pakka.contract.audit import Finding, Probe, Probing, Severity
 from pakka.coordinator.retry import Retry
 from pakka.durability import Spool
 from pakka.errors import PakkaError, RefusedError, UnavailableError
+from pakka.model.event import Listen, Noticed
 from pakka.model.guarantee import Way
 
 if TYPE_CHECKING:
@@ -31,16 +32,21 @@ class Watch:
     every: int
     retry: Retry
     sleep: Callable[[float], None]
+    tell: Listen = lambda _: None
     _begun_with: dict[tuple[str, str], Finding] = field(default_factory=dict)
+    _told: set[tuple[str, str]] = field(default_factory=set)
     _epochs: int = 0
 
     def begin(self) -> None:
         """Take the settings as they are now for what the run begins with."""
         self._begun_with = dict(self._look())
+        self._told.clear()
         self._epochs = 0
 
     def check(self, epoch: int) -> None:
-        """Before the decision of an epoch: refuse it if a setting breaks the guarantee that did not when the run began."""
+        """Before the decision of an epoch: refuse it if a setting breaks the guarantee that did not when the run began. What has come to
+        weaken something else is told, once.
+        """
         self._epochs += 1
         if self.every <= 0 or self._epochs % self.every:
             return
@@ -53,6 +59,11 @@ class Watch:
                     f"{finding.why}; epoch {epoch} is not decided and nothing of it is visible",
                     hint=f"mend it with `{finding.fix}`, then run again: the epoch runs again with the same rows",
                 )
+            is_new = before is None or before.severity is Severity.FINE
+            if finding.severity is Severity.WARNS and is_new and (subject, name) not in self._told:
+                self._told.add((subject, name))
+                said = f"{subject}: {name} is `{finding.value}` since the run began: {finding.why}"
+                self.tell(Noticed(self.pipeline, "weak", said, hint=finding.fix))
 
     def _look(self) -> Iterator[tuple[tuple[str, str], Finding]]:
         for subject, probing in self.subjects.items():

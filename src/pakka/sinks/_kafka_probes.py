@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pakka.contract.audit import Finding, Probe
+from pakka.contract.audit import Finding, Probe, Took
 from pakka.kafka_transactions import CannotAskError, Desk, Holder, Listed, desk
 from pakka.model.id import Binding
-from pakka.sinks import _kafka_rights
+from pakka.sinks import _kafka_rights, _kafka_timeout
 from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
 from pakka.sinks._kafka_judge import DURABILITY, TARGET, alter, configs, grant, not_known, worst
 from pakka.sinks._kafka_judge import Judge as TopicJudge
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 0)
 """The first Kafka whose coordinators tell which transactions there are, and what became of them."""
-SHORT_MS = 60 * 1000
-"""A transaction that may not take longer than this may be too short for an epoch."""
-LONG_MS = 3600 * 1000
-HELD_MS = 5 * 60 * 1000
-"""By `way: prepared` a transaction is open from a slot's first row until the decision is carried out, if need be by the next driver: an
-epoch, and the start of a driver, should take less than this."""
 OPEN_S = 60.0
 """Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
 Judge = Callable[["KafkaSink", Facts], Finding]
@@ -38,12 +32,13 @@ class PlacedSink:
 
     sink: KafkaSink
     binding: Binding
+    took: Callable[[], Took] = Took
 
     def probes(self) -> Sequence[Probe]:
-        return kafka_probes(self.sink, self.binding)
+        return kafka_probes(self.sink, self.binding, self.took)
 
 
-def kafka_probes(sink: KafkaSink, binding: Binding | None = None) -> Sequence[Probe]:
+def kafka_probes(sink: KafkaSink, binding: Binding | None = None, took: Callable[[], Took] = Took) -> Sequence[Probe]:
     """Every setting that matters for this sink. Making the list does no I/O."""
     look_round = Round(lambda: read_facts(sink, binding))
 
@@ -56,7 +51,7 @@ def kafka_probes(sink: KafkaSink, binding: Binding | None = None) -> Sequence[Pr
         probe("target topic", _target_topic),
         *(probe(name, partial(_of_each, name, judge)) for name, judge in DURABILITY.items()),
         probe("transaction log", _transaction_log),
-        probe("transaction.max.timeout.ms", _timeout),
+        probe(_kafka_timeout.NAME, lambda sink, facts: _kafka_timeout.judge(sink, facts, took())),
         probe("transaction.partition.verification.enable", _verification),
         probe("ledger topic", _ledger_topic),
         *(probe(name, partial(_of_targets, name, judge)) for name, judge in TARGET.items()),
@@ -120,37 +115,6 @@ def _transaction_log(sink: KafkaSink, facts: Facts) -> Finding:
         value = f"{facts.log.replicas} replicas, {in_sync} in sync"
         return Finding(name, FINE, value, "that a transaction was ended is on more than one broker before it is told")
     return Finding(name, found.severity, f"{found.name} {found.value}", found.why, found.fix)
-
-
-def _timeout(sink: KafkaSink, facts: Facts) -> Finding:
-    name, asked, most = "transaction.max.timeout.ms", facts.asked_ms, facts.most_ms
-    if most is None:
-        why = "the user of `settings` may not read the settings of brokers, and so the sink asks for what every broker gives"
-        return Finding(name, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS"))
-    value = f"{most}, and {asked} is asked for"
-    raise_it = f"set {name}=900000 in server.properties of all brokers, and start them again"
-    if asked > most:
-        why = "the brokers refuse a transaction that may take so long, so nothing can be written"
-        return Finding(name, BREAKS, value, why, f"set `transaction.timeout.ms: {most}` in `settings`; or {raise_it}")
-    if asked < SHORT_MS:
-        fix = raise_it if most < SHORT_MS else "take `transaction.timeout.ms` out of `settings`"
-        why = "an epoch whose records take longer to be written is aborted by the brokers each time it is tried"
-        return Finding(name, WARNS, value, why, fix)
-    if asked > LONG_MS:
-        why = "a driver that dies in the middle of a commit leaves readers waiting so long, or until it starts again"
-        return Finding(name, WARNS, value, why, "set `transaction.timeout.ms: 900000` in `settings`")
-    if sink.way == "prepared" and asked < HELD_MS:
-        why = (
-            "slots wait for the decision in open transactions, and an epoch that waits longer, such as for a driver that is started "
-            "again, is sent a second time from its copy in the spool: nothing is lost, and it is slow"
-        )
-        fix = raise_it if most < HELD_MS else "take `transaction.timeout.ms` out of `settings`; or `way: spooled`"
-        return Finding(name, WARNS, value, why, fix)
-    if sink.way == "prepared":
-        why = "there is time for an epoch and the start of a driver; what takes longer is sent again from its copy in the spool"
-        return Finding(name, FINE, value, why)
-    why = "there is time to write an epoch; rows that wait for the decision are in the spool, and in no transaction"
-    return Finding(name, FINE, value, why)
 
 
 def _verification(sink: KafkaSink, facts: Facts) -> Finding:

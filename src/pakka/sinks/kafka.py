@@ -6,7 +6,7 @@ say otherwise, and what had been decided would be lost with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from pakka.contract.audit import Probe, Probing, Scratch
+from pakka.contract.audit import Probe, Probing, Scratch, Took
 from pakka.contract.lag import Lag
 from pakka.contract.sink import Committer, Writer
 from pakka.errors import ConfigError, SinkError
@@ -253,10 +253,10 @@ class KafkaSink(SpooledSink):
 
         return kafka_probes(self)
 
-    def probing(self, binding: Binding) -> Probing:
+    def probing(self, binding: Binding, took: Callable[[], Took] = Took) -> Probing:
         from pakka.sinks._kafka_probes import PlacedSink
 
-        return PlacedSink(self, binding)
+        return PlacedSink(self, binding, took)
 
     def open_seat(self, post: Post, transactional_id: str, timeout_ms: int, second: Post | None = None) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""
