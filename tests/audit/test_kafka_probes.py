@@ -28,20 +28,24 @@ from confluent_kafka.admin import (
 
 from pakka import points
 from pakka.audit.run import audit
-from pakka.cli.check import settings_of
+from pakka.cli.check import guarantee_of, settings_of
 from pakka.contract.audit import Severity, Took
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.epoch import Harvest
+from pakka.coordinator.watch import source_of
 from pakka.errors import RefusedError, SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_transactions import CannotAskError
 from pakka.model.epoch import Count
 from pakka.model.event import Noticed
+from pakka.model.guarantee import Level
 from pakka.model.id import Binding, Slot
 from pakka.model.prepared import SlotReport
 from pakka.sinks import _kafka_probes, _kafka_timeout, _kafka_topic
 from pakka.sinks._kafka_facts import read_facts
 from pakka.sinks.kafka import KafkaSink
+from pakka.sinks.memory import MemorySink
+from pakka.sources.kafka import KafkaSource
 from pakka.sources.rate import RateSource
 from tests.fixtures.kafka import (
     Topics,
@@ -55,12 +59,13 @@ from tests.fixtures.kafka import (
 from tests.fixtures.onlooker import Onlooker
 from tests.unit.coordinator.stage import Stage
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
-from tests.unit.sinks.test_kafka_rights import PASSWORD, PLACE, SETTINGS, USER
+from tests.unit.sinks.test_kafka_rights import DOOR, PASSWORD, PLACE, SETTINGS, USER, await_acls
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
 SHORT_MS = 2000
+LOGIN = {**DOOR, "sasl.password": PASSWORD}
 
 
 @pytest.fixture(scope="module")
@@ -689,6 +694,125 @@ def test_brokers_that_are_too_old_are_named(lax_topics, monkeypatch):
     assert (finding.severity, finding.fix) == (BREAKS, "use Kafka 3.0 or newer")
 
 
+class TestSource:
+    """The topics that a pipeline reads."""
+
+    @pytest.fixture
+    def source(self, topics):
+        return KafkaSource(topics.bootstrap, topics.create("in"), format="raw")
+
+    def test_topics_as_they_should_be_are_left_in_peace(self, source):
+        assert weak(source) == {}
+        seen = found(source)
+        assert (seen["source topics"].value, seen["replication factor"].value) == ("there", "3")
+        assert seen["retention"].value == "7 days"
+
+    @pytest.mark.parametrize(
+        ("name", "settings", "severity", "value", "why"),
+        [
+            ("retention", {"cleanup_policy": "compact"}, WARNS, "compact of", "may find fewer records"),
+            ("retention", {"retention_ms": "7200000"}, WARNS, "2 hours of", "a pipeline that is down longer"),
+            ("retention", {"retention_bytes": "1000000"}, WARNS, "1000000 bytes a partition of", "for more bytes"),
+            (
+                "unclean.leader.election.enable",
+                {"unclean_leader_election_enable": "true"},
+                BREAKS,
+                "true of",
+                "under offsets that were read already",
+            ),
+        ],
+    )
+    def test_one_that_is_weakened_is_named_and_its_fix_mends_it(
+        self, source, topics, name, settings, severity, value, why
+    ):
+        both = replace(source, topics=(source.topics, topics.create("more")))
+        assert weak(both) == {}
+        alter(both.servers, both.topics[1], **settings)
+        finding = await_finding(both, name, severity)
+        assert finding.value == f"{value} {both.topics[1]}"
+        assert why in finding.why
+        assert mended(both, finding).severity is FINE
+        assert weak(both) == {}
+
+    def test_one_on_one_of_three_brokers_is_named(self, source, topics):
+        single = replace(source, topics=topics.create("single", copies=1, min_insync_replicas="1"))
+        assert weak(single) == {"replication factor": (f"1 of {single.topics}", WARNS)}
+
+    def test_one_that_is_missing_is_named_and_no_other_is_passed_over(self, source, topics):
+        missing = topics.name("nowhere")
+        both = replace(source, topics=(missing, source.topics))
+        alter(both.servers, source.topics, retention_ms="7200000")
+        await_finding(both, "retention", WARNS)
+        assert weak(both) == {
+            "source topics": (f"no topic {missing}", BREAKS),
+            "retention": (f"2 hours of {source.topics}", WARNS),
+        }
+
+    def test_a_pattern_has_the_topics_that_match_now(self, source, topics):
+        pattern = re.escape(topics.prefix) + "in.*"
+        matching = replace(source, topics=(), pattern=pattern)
+        assert weak(matching) == {}
+        topics.create("in-short", retention_ms="7200000")
+        topics.create("out-short", retention_ms="3600000")
+        assert weak(matching) == {"retention": (f"2 hours of {topics.name('in-short')}", WARNS)}
+        none = replace(matching, pattern=pattern + "nothing")
+        assert weak(none) == {"source topics": ("none", WARNS)}
+        assert found(none)["retention"].value == "no topic"
+
+    def test_who_checks_a_pipeline_is_told_of_them(self, source, tmp_path):
+        state = f"sqlite:///{tmp_path}/state.db"
+        pipeline = Pipeline("refunds", source, {"out": MemorySink("out")}, state=state, spool=str(tmp_path))
+        assert guarantee_of(pipeline, settings_of(pipeline)).level is Level.EXACTLY_ONCE
+        pipeline = replace(pipeline, source=replace(source, topics="nowhere"))
+        told = [s for s in settings_of(pipeline) if s.of == "the source"]
+        assert [s.finding.name for s in told if s.is_breaking] == ["source topics"]
+        guarantee = guarantee_of(pipeline, settings_of(pipeline))
+        assert "source topics of the source" in [part.name for part in guarantee.missing]
+
+    def test_one_that_is_weakened_while_a_pipeline_runs_stops_it_or_is_told(self, source, tmp_path):
+        sinks = {"refunds": MemorySink(f"space-{source.topics}")}
+        stage, events = Stage(sinks), []
+        probing = source_of(Pipeline("refunds", source, sinks))
+        driver = stage.driver(probe_every=1, probing=probing, listen=events.append)
+        driver.start(stage.checkpoint())
+        driver.deliver(stage.origin(0), stage.prepare)
+        alter(source.servers, source.topics, cleanup_policy="compact")
+        await_finding(source, "retention", WARNS)
+        driver.deliver(stage.origin(1), stage.prepare)
+        (told,) = [e for e in events if isinstance(e, Noticed)]
+        assert told.message.startswith("the source: retention is `compact of ")
+        alter(source.servers, source.topics, unclean_leader_election_enable="true")
+        await_finding(source, "unclean.leader.election.enable", BREAKS)
+        with pytest.raises(
+            RefusedError, match=r"the source was weakened while it runs: unclean\.leader\.election\.enable"
+        ):
+            driver.deliver(stage.origin(2), stage.prepare)
+        assert [d.epoch.number for d in stage.store.read("refunds").open] == [1]
+
+    def test_a_source_without_settings_has_none(self):
+        assert source_of(Pipeline("refunds", RateSource(), {"out": MemorySink("out")})) == {}
+
+    @pytest.mark.parametrize(
+        ("rights", "there", "settings"),
+        [
+            ([], ("{} is hidden", BREAKS), "no topic"),
+            ([AclOperation.DESCRIBE], ("no READ on {}", BREAKS), "not known of {}"),
+            ([AclOperation.READ], ("there", FINE), "not known of {}"),
+            ([AclOperation.READ, AclOperation.DESCRIBE_CONFIGS], ("there", FINE), "7 days"),
+        ],
+    )
+    def test_what_its_user_may_not_do_is_named(self, rights, there, settings, lax, lax_topics):
+        topic = lax_topics.create("refunds")
+        allow(lax, lax_topics, *(("refunds", ResourceType.TOPIC, right) for right in rights))
+        seen = found(KafkaSource(lax[1], topic, format="raw", settings=LOGIN))
+        assert (seen["source topics"].value, seen["source topics"].severity) == (there[0].format(topic), there[1])
+        assert seen["retention"].value == settings.format(topic)
+        if there[1] is BREAKS:
+            assert seen["source topics"].fix.endswith(
+                f"--add --allow-principal User:{USER} --operation READ --topic {topic}"
+            )
+
+
 def allow(lax, topics, *rights):
     admin = AdminClient({"bootstrap.servers": lax[0], "log_level": 2})
     kinds = {"refunds": ResourcePatternType.LITERAL, "pakka": ResourcePatternType.PREFIXED}
@@ -698,14 +822,13 @@ def allow(lax, topics, *rights):
     ]
     for made in admin.create_acls(bindings).values() if bindings else []:
         made.result(PATIENCE_S)
+    await_acls(admin, lambda known: known >= set(bindings))
 
 
 def guarded(lax, topics, *rights):
     """A sink that comes in by the door where rights are asked for."""
     allow(lax, topics, *rights)
-    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-    settings |= {"sasl.username": USER, "sasl.password": PASSWORD}
-    return sink_on(topics, servers=lax[1], settings=settings)
+    return sink_on(topics, servers=lax[1], settings=LOGIN)
 
 
 def test_rights_that_are_missing_are_named_by_right(lax, lax_topics):

@@ -19,9 +19,13 @@ from pakka.coordinator.watch import spool_of
 from pakka.errors import RefusedError, UnavailableError
 from pakka.model.event import Committed, Noticed
 from pakka.sinks.files import ParquetSink
+from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.memory import MemorySink, Space
+from pakka.sources.kafka import KafkaSource
 from pakka.sources.rate import RateSource
+from pakka.spark.stream import Delivery
 from pakka.state import open_store, settings_of
+from pakka.testing.store import MemoryStore
 from tests.fixtures import postgres
 from tests.unit.coordinator.stage import Stage
 
@@ -247,6 +251,16 @@ def test_a_spool_that_loses_what_is_synced_stops_the_pipeline(sink, tmp_path, mo
     mounts.write_text("overlay / overlay rw,volatile 0 0\n")
     with pytest.raises(RefusedError, match="the spool was weakened while it runs: fsync is `volatile`"):
         driver.deliver(stage.origin(1), stage.prepare)
+
+
+def test_a_run_watches_over_its_source_too():
+    source = KafkaSource("localhost:1", "refunds", format="raw")
+    pipeline = Pipeline("refunds", source, {"out": KafkaSink("localhost:1", "refunds")})
+    delivery = Delivery(pipeline, None, MemoryStore())
+    watched = delivery.coordinator.watch.subjects
+    assert list(watched) == ["the state store", "the source", "the spool", "sink `out`"]
+    assert watched["the source"] is source
+    delivery.close()
 
 
 def test_a_pipeline_whose_sinks_do_not_spool_has_no_spool_to_watch(tmp_path):

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from pakka import kafka_topic
 from pakka.contract.audit import Probe
 from pakka.durability import Spool, place_probes, sqlite_probes
 from pakka.sinks import _kafka_judge, _kafka_probes, _kafka_timeout, _mysql_probes, _postgres_probes
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
+from pakka.sources.kafka import KafkaSource
 from pakka.state.postgres import PostgresStore
 from tests.docs.pages import ROOT
 
@@ -43,6 +45,7 @@ def rows(heading: str) -> dict[str, bool]:
         ("SQLite", sqlite()),
         ("PostgreSQL as a state store", PostgresStore.probes(object.__new__(PostgresStore))),
         ("PostgreSQL as a sink", _postgres_probes.postgres_probes(_postgres_probes.Subject(never, "refunds"))),
+        ("Kafka as a source", KafkaSource("localhost:1", "refunds", format="raw").probes()),
         ("Kafka as a sink", KafkaSink("localhost:1", "refunds").probes()),
         ("MySQL and MariaDB as a sink", _mysql_probes.mysql_probes(_mysql_probes.Subject(never, "shop", "refunds"))),
     ],
@@ -59,7 +62,7 @@ def test_the_figures_on_the_page_are_those_of_the_code():
     assert _postgres_probes.OLD_S == _mysql_probes.OLD_S == 3600
     assert _postgres_probes.LONG_S == 600
     assert (_kafka_probes.OLDEST, _kafka_probes.OPEN_S) == ((3, 0), 60)
-    assert (_kafka_judge.KEPT_MS, _kafka_judge.OUTAGE_MS, _kafka_judge.SKEW_MS) == (DAY_MS, DAY_MS, 60_000)
+    assert (kafka_topic.KEPT_MS, _kafka_judge.OUTAGE_MS, _kafka_judge.SKEW_MS) == (DAY_MS, DAY_MS, 60_000)
     assert (_kafka_timeout.SHORT_MS, _kafka_timeout.HELD_MS, _kafka_timeout.LONG_MS) == (60_000, 300_000, 3_600_000)
     assert (_postgres_probes.OLDEST, _mysql_probes.OLDEST_MYSQL, _mysql_probes.OLDEST_MARIADB[:2]) == (
         120000,

@@ -15,7 +15,7 @@ from pakka.cli.render import Screen
 from pakka.contract.audit import Finding, Probing, Severity, probing_of
 from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.assess import assess, require
-from pakka.coordinator.watch import look, spool_of
+from pakka.coordinator.watch import look, source_of, spool_of
 from pakka.errors import RefusedError
 from pakka.model.guarantee import Guarantee, Level, Part
 from pakka.model.id import Binding
@@ -47,7 +47,7 @@ def command(screen: Screen, file: str, require: str | None) -> None:
 
     Exactly-once needs all of: a source that can be read again, sinks that keep the contract, state and spool that fit
     the deployment, and commits that an older driver cannot make. What is missing is named, with what would mend it. So is a
-    setting of a sink or of the state store that takes the guarantee away.
+    setting of the source, of a sink or of the state store that takes the guarantee away.
 
     Nothing is started and nothing is written. With --require the exit code is 1 if the guarantee is less.
     """
@@ -65,9 +65,9 @@ def command(screen: Screen, file: str, require: str | None) -> None:
 
 
 def settings_of(pipeline: Pipeline) -> list[Setting]:
-    """Every setting of the sinks and of the state store that can weaken the guarantee, as it is now."""
+    """Every setting of the source, the sinks and the state store that can weaken the guarantee, as it is now."""
     found = [Setting("the state store", finding) for finding in state.settings_of(pipeline.state)]
-    subjects: dict[str, object] = {**spool_of(pipeline)}
+    subjects: dict[str, object] = {**source_of(pipeline), **spool_of(pipeline)}
     for name, output in pipeline.outputs.items():
         binding = Binding(pipeline.name, name, pipeline.spool_path)
         subjects[f"sink `{name}`"] = probing_of(output.sink, binding)

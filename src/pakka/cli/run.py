@@ -52,7 +52,7 @@ def command(
     """Run the pipeline in FILE: deliver every epoch to all of its sinks, once.
 
     By default a run takes all there is and ends; with `trigger: {interval: 10s}` it goes on for ever. A run that was killed
-    at any point is recovered by the next one. Settings of the sinks and of the state store are looked at again before the
+    at any point is recovered by the next one. Settings of the source, the sinks and the state store are looked at again before the
     decision of every 20th epoch: one that has become too weak for the guarantee stops the run there.
 
     Ctrl-C or SIGTERM ends it after the epoch under way. With --json each event is one line on stdout. With --verbose Spark's own

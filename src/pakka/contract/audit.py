@@ -76,7 +76,7 @@ class Probe:
 
 @runtime_checkable
 class Probing(Protocol):
-    """The power to say which settings can weaken the guarantee. For sinks and for state stores."""
+    """The power to say which settings can weaken the guarantee. For sources, sinks and state stores."""
 
     def probes(self) -> Sequence[Probe]:
         """Every setting that matters. Making the list does no I/O; `Probe.look` does."""

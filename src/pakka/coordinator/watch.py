@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watch:
-    """Watches over the sinks and the state store of one run. `every` is in epochs; 0 never looks again."""
+    """Watches over the source, the sinks and the state store of one run. `every` is in epochs; 0 never looks again."""
 
     pipeline: str
     subjects: Mapping[str, object]
-    """Sinks and state store by the words a user knows; those without `Probing` are passed over."""
+    """Source, sinks and state store by the words a user knows; those without `Probing` are passed over."""
     every: int
     retry: Retry
     sleep: Callable[[float], None]
@@ -77,6 +77,12 @@ def spool_of(pipeline: Pipeline) -> dict[str, Probing]:
     """The spool by the words a user knows, if a sink of the pipeline keeps its rows there."""
     is_used = any(output.sink.guarantee().way is Way.SPOOLED for output in pipeline.outputs.values())
     return {"the spool": Spool(pipeline.spool_path)} if is_used else {}
+
+
+def source_of(pipeline: Pipeline) -> dict[str, Probing]:
+    """The source by the words a user knows, if it has settings that matter."""
+    source: object = pipeline.source
+    return {"the source": source} if isinstance(source, Probing) else {}
 
 
 def look(subject: str, probe: Probe) -> Finding:

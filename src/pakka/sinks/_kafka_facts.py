@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pakka.contract.lag import Lag
-from pakka.kafka_cluster import Cluster, Topic
+from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
-from pakka.kafka_line import DriverError, is_denied
+from pakka.kafka_line import is_denied
+from pakka.kafka_topic import Lack, TopicFacts, read_topic
 from pakka.model.id import Binding
-from pakka.sinks._kafka_rights import Lack, ask
+from pakka.sinks._kafka_rights import ask
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -30,29 +31,6 @@ _INHERITED = {
     "max.message.bytes": "message.max.bytes",
 }
 """What a topic has from its brokers, unless it says otherwise."""
-
-
-@dataclass(frozen=True)
-class TopicFacts:
-    """A topic that is there, or as it would be made."""
-
-    name: str
-    brokers: int
-    """How many there are to have it."""
-    topic: Topic | None
-    """None: it is not there, or it is hidden."""
-    replicas: int | None
-    """None: not known."""
-    settings: Mapping[str, str] | None
-    """None: this user may not read them."""
-    is_hidden: bool = False
-    """This user may not even see whether it is there."""
-    is_to_make: bool = False
-    """It is not there, and the sink makes it."""
-    may_make: bool = True
-    """This user may do that."""
-    trouble: str = ""
-    """What else keeps it from being made, as the brokers say."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +89,7 @@ def read_facts(sink: KafkaSink, binding: Binding | None = None) -> Facts:
 
 
 def _target(sink: KafkaSink, cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
-    found = _topic(cluster, brokers, sink.topic)
+    found = read_topic(cluster, brokers, sink.topic)
     if found.topic is not None or found.is_hidden or not sink.create:
         return found
     if settings is not None:
@@ -138,9 +116,9 @@ def _named(sink: KafkaSink, binding: Binding, cluster: Cluster, brokers: int) ->
 def _ledgers(sink: KafkaSink, binding: Binding | None, cluster: Cluster, brokers: int) -> tuple[TopicFacts, ...]:
     if binding is None:
         begin = (f"{sink.ledger}.ledger.", f"{sink.ledger}.slots.")
-        return tuple(_topic(cluster, brokers, name) for name in cluster.names() if name.startswith(begin))
+        return tuple(read_topic(cluster, brokers, name) for name in cluster.names() if name.startswith(begin))
     books = [sink.open_book(binding), *([sink.open_slots(binding).topic()] if sink.has_slots else [])]
-    found = [(book, _topic(cluster, brokers, book.name)) for book in books]
+    found = [(book, read_topic(cluster, brokers, book.name)) for book in books]
     return tuple(
         facts if facts.topic is not None or facts.is_hidden else _to_make(cluster, facts, *book.shape(brokers))
         for book, facts in found
@@ -161,23 +139,12 @@ def _to_make(
 
 def _log(cluster: Cluster, brokers: int, settings: Mapping[str, str] | None) -> TopicFacts:
     """The topic itself, or as the brokers would make it with the first transaction."""
-    found = _topic(cluster, brokers, TRANSACTION_LOG)
+    found = read_topic(cluster, brokers, TRANSACTION_LOG)
     if settings is None or (found.topic is not None and found.settings is not None):
         return found
     own = {**_inherited(settings), "min.insync.replicas": settings["transaction.state.log.min.isr"]}
     made = int(settings["transaction.state.log.replication.factor"])
     return TopicFacts(TRANSACTION_LOG, brokers, found.topic, found.replicas or made, own)
-
-
-def _topic(cluster: Cluster, brokers: int, name: str) -> TopicFacts:
-    try:
-        topic = cluster.topic(name)
-    except DriverError as error:
-        if not is_denied(error):
-            raise
-        return TopicFacts(name, brokers, None, None, None, is_hidden=True)
-    settings = cluster.topic_settings(name) if topic is not None else None
-    return TopicFacts(name, brokers, topic, topic.replicas if topic is not None else None, settings)
 
 
 def _inherited(settings: Mapping[str, str]) -> dict[str, str]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding
-from pakka.sinks._kafka_facts import TopicFacts
+from pakka.kafka_topic import Kept, TopicFacts, alter, judge_retention, judge_unclean, not_known
+from pakka.probing import BREAKS, FINE, WARNS, age
 from pakka.sinks._kafka_limit import time_ms
-from pakka.sinks._kafka_rights import Lack
-from pakka.sinks._probing import BREAKS, FINE, WARNS, age
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
 
-KEPT_MS = 24 * 3600 * 1000
-"""Readers that were down over a day should still find what was committed meanwhile."""
 OUTAGE_MS = 24 * 3600 * 1000
 """A topic should take what is as old as this: an epoch that is decided may have to wait for brokers, or for its driver."""
 SKEW_MS = 60 * 1000
@@ -28,7 +25,7 @@ Judge = Callable[[str, "KafkaSink", TopicFacts], Finding]
 
 def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
     if topic.replicas is None:
-        return not_known(name, sink, topic)
+        return not_known(name, sink.address, topic)
     value = f"{topic.replicas} of {topic.name}"
     if topic.brokers == 1:
         why = (
@@ -48,12 +45,12 @@ def _replicas(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
 
 def _in_sync(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
     if topic.settings is None or topic.replicas is None:
-        return not_known(name, sink, topic)
+        return not_known(name, sink.address, topic)
     wanted, replicas = int(topic.settings["min.insync.replicas"]), topic.replicas
-    value, fix = f"{wanted} of {replicas} of {topic.name}", alter(sink, topic, f"{name}=2")
+    value, fix = f"{wanted} of {replicas} of {topic.name}", alter(sink.address, topic, f"{name}=2")
     if wanted > replicas:
         why = "there are not so many replicas: every write is refused"
-        return Finding(name, BREAKS, value, why, alter(sink, topic, f"{name}={max(1, replicas - 1)}"))
+        return Finding(name, BREAKS, value, why, alter(sink.address, topic, f"{name}={max(1, replicas - 1)}"))
     if replicas == 1:
         return Finding(name, FINE, value, "there is one replica, and no other to wait for; see replication factor")
     if wanted == 1:
@@ -66,30 +63,20 @@ def _in_sync(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
 
 
 def _unclean(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    if topic.settings is None:
-        return not_known(name, sink, topic)
-    if topic.settings.get(name) != "true":
-        return Finding(name, FINE, "false", "only a replica that has all that was committed can lead")
     why = "a replica that is behind may lead: committed records vanish, and where the ledger does, its epochs come a second time"
-    severity = BREAKS if (topic.replicas or 2) > 1 else WARNS
-    return Finding(name, severity, f"true of {topic.name}", why, alter(sink, topic, f"{name}=false"))
+    return judge_unclean(name, sink.address, topic, why)
+
+
+_KEPT = Kept(
+    "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused",
+    "a reader that is down longer than this never sees what was committed meanwhile",
+    "what is beyond goes however new it is: a reader that is behind by more never sees what was committed meanwhile",
+    "readers have time to read what was committed",
+)
 
 
 def _retention(name: str, sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
-    policy, kept_ms = settings.get("cleanup.policy", "delete"), int(settings.get("retention.ms", -1))
-    kept_bytes = int(settings.get("retention.bytes", -1))
-    if "compact" in policy:
-        why = "of every key only the newest record stays: who counts rows later finds fewer, and a record without a key is refused"
-        return Finding(name, WARNS, policy, why, alter(sink, target, "cleanup.policy=delete"))
-    if policy == "delete" and 0 <= kept_ms < KEPT_MS:
-        why = "a reader that is down longer than this never sees what was committed meanwhile"
-        return Finding(name, WARNS, age(kept_ms / 1000), why, alter(sink, target, f"retention.ms={7 * KEPT_MS}"))
-    if policy == "delete" and kept_bytes >= 0:
-        why = "what is beyond goes however new it is: a reader that is behind by more never sees what was committed meanwhile"
-        value = f"{kept_bytes} bytes a partition"
-        return Finding(name, WARNS, value, why, alter(sink, target, "retention.bytes=-1"))
-    value = "for ever" if kept_ms < 0 else age(kept_ms / 1000)
-    return Finding(name, FINE, value, "readers have time to read what was committed")
+    return judge_retention(name, sink.address, target, settings, _KEPT)
 
 
 def _timestamp_type(name: str, sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
@@ -99,14 +86,14 @@ def _timestamp_type(name: str, sink: KafkaSink, target: TopicFacts, settings: Ma
     if value == "CreateTime":
         return Finding(name, FINE, value, "records have the time that their rows say")
     why = f"the broker's own time takes the place of column `{sink.timestamp}`, in silence"
-    return Finding(name, WARNS, value, why, alter(sink, target, f"{name}=CreateTime"))
+    return Finding(name, WARNS, value, why, alter(sink.address, target, f"{name}=CreateTime"))
 
 
 def _message_bytes(name: str, sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str]) -> Finding:
     wanted, most = sink.max_record_bytes, int(settings["max.message.bytes"])
     if wanted is not None and wanted > most:
         why = f"`max_record_bytes` is {wanted}: what is larger than the topic takes is refused when it is written, and the epoch aborted"
-        return Finding(name, WARNS, str(most), why, alter(sink, target, f"{name}={wanted}"))
+        return Finding(name, WARNS, str(most), why, alter(sink.address, target, f"{name}={wanted}"))
     return Finding(name, FINE, str(most), "a record that is larger is refused before the epoch is decided")
 
 
@@ -131,7 +118,7 @@ def _newest(name: str, sink: KafkaSink, target: TopicFacts, settings: Mapping[st
 def _raise_bound(sink: KafkaSink, target: TopicFacts, settings: Mapping[str, str], name: str, ms: int) -> str:
     # Brokers before 3.6 have one bound for both sides, and those before 4.0 that one too.
     names = [each for each in (name, "message.timestamp.difference.max.ms") if int(settings.get(each, ms)) < ms]
-    return alter(sink, target, ",".join(f"{each}={ms}" for each in names))
+    return alter(sink.address, target, ",".join(f"{each}={ms}" for each in names))
 
 
 def _long(bound_ms: int | None) -> str:
@@ -161,7 +148,7 @@ def judge_target(name: str, sink: KafkaSink, target: TopicFacts) -> Finding:
         return _OF_TARGETS[name](name, sink, target, target.settings)
     if target.topic is None and not target.is_hidden:
         return Finding(name, FINE, "no topic", "there is none to be judged")
-    return not_known(name, sink, target)
+    return not_known(name, sink.address, target)
 
 
 TARGET: dict[str, Judge] = dict.fromkeys(_OF_TARGETS, judge_target)
@@ -170,29 +157,3 @@ TARGET: dict[str, Judge] = dict.fromkeys(_OF_TARGETS, judge_target)
 def judge_topic(sink: KafkaSink, target: TopicFacts) -> list[Finding]:
     """Every setting of a topic that rows go to."""
     return [judge(name, sink, target) for name, judge in {**DURABILITY, **TARGET}.items()]
-
-
-def worst(findings: Iterable[Finding]) -> Finding:
-    """The one that matters most."""
-    return max(findings, key=lambda finding: (FINE, WARNS, BREAKS).index(finding.severity))
-
-
-def not_known(name: str, sink: KafkaSink, topic: TopicFacts) -> Finding:
-    """What this user may not read is not taken for right."""
-    why = f"the user of `settings` may not read the settings of topic {topic.name}"
-    return Finding(name, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS", topic.name))
-
-
-def configs(sink: KafkaSink) -> str:
-    """How the command begins that changes a setting."""
-    return f"kafka-configs.sh --bootstrap-server {sink.address.servers} --alter"
-
-
-def alter(sink: KafkaSink, topic: TopicFacts, setting: str) -> str:
-    """The command that changes a setting of a topic."""
-    return f"{configs(sink)} --topic {topic.name} --add-config {setting}"
-
-
-def grant(sink: KafkaSink, right: str, topic: str = "") -> str:
-    """The command that gives a right to a topic, or to the cluster."""
-    return Lack(right, "topic" if topic else "cluster", topic).grant(sink)

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe, Took
+from pakka.kafka_topic import TopicFacts, alter, configs, grant, not_known
 from pakka.kafka_transactions import CannotAskError, Desk, Holder, Listed, desk
 from pakka.model.id import Binding
+from pakka.probing import BREAKS, FINE, WARNS, Round, age, worst
 from pakka.sinks import _kafka_rights, _kafka_timeout
-from pakka.sinks._kafka_facts import Facts, TopicFacts, read_facts
-from pakka.sinks._kafka_judge import DURABILITY, TARGET, alter, configs, grant, not_known, worst
+from pakka.sinks._kafka_facts import Facts, read_facts
+from pakka.sinks._kafka_judge import DURABILITY, TARGET
 from pakka.sinks._kafka_judge import Judge as TopicJudge
-from pakka.sinks._probing import BREAKS, FINE, WARNS, Round, age
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -82,7 +83,7 @@ def _target_topic(sink: KafkaSink, facts: Facts) -> Finding:
         return Finding(name, FINE, f"{len(target.topic.partitions)} partitions", "it is there")
     if target.is_hidden:
         return Finding(
-            name, BREAKS, "hidden", "the user of `settings` may not see it", grant(sink, "WRITE", target.name)
+            name, BREAKS, "hidden", "the user of `settings` may not see it", grant(sink.address, "WRITE", target.name)
         )
     if target.trouble:
         why = f"pakka cannot make it: {target.trouble}"
@@ -107,7 +108,7 @@ def _transaction_log(sink: KafkaSink, facts: Facts) -> Finding:
     """Its own three settings, judged as those of any topic: it is where the end of a transaction becomes durable."""
     name = "transaction log"
     if facts.log.replicas is None:
-        return not_known(name, sink, facts.log)
+        return not_known(name, sink.address, facts.log)
     judged = {of: judge(of, sink, facts.log) for of, judge in DURABILITY.items()}
     found = worst(judged.values())
     if found.severity is FINE:
@@ -121,14 +122,14 @@ def _verification(sink: KafkaSink, facts: Facts) -> Finding:
     name = "transaction.partition.verification.enable"
     if facts.settings is None:
         why = "the user of `settings` may not read the settings of brokers"
-        return Finding(name, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS"))
+        return Finding(name, WARNS, "not known", why, grant(sink.address, "DESCRIBE_CONFIGS"))
     value = facts.settings.get(name)
     if value is None:
         return Finding(name, FINE, "no such setting", "these brokers are older than it")
     if value == "true":
         return Finding(name, FINE, "true", "a record that comes late does not open a transaction that nobody ends")
     why = "a record that comes after the end of its transaction opens one that nobody ends, and readers wait for ever"
-    fix = f"{configs(sink)} --entity-type brokers --entity-default --add-config {name}=true"
+    fix = f"{configs(sink.address)} --entity-type brokers --entity-default --add-config {name}=true"
     return Finding(name, WARNS, value, why, fix)
 
 
@@ -151,12 +152,14 @@ def _ledger(name: str, sink: KafkaSink, ledger: TopicFacts) -> Finding:
         fix = "make it anew if it is empty, or name another prefix in `ledger`"
         return Finding(name, BREAKS, f"{partitions} partitions of {ledger.name}", why, fix)
     if ledger.settings is None:
-        return not_known(name, sink, ledger)
+        return not_known(name, sink.address, ledger)
     policy = ledger.settings["cleanup.policy"]
     if policy != "compact":
         kept = age(int(ledger.settings.get("retention.ms", -1)) / 1000)
         why = f"after {kept} the ledger forgets: a fence and an epoch that are gone are refused no more, and rows come twice"
-        return Finding(name, BREAKS, f"{policy} of {ledger.name}", why, alter(sink, ledger, "cleanup.policy=compact"))
+        return Finding(
+            name, BREAKS, f"{policy} of {ledger.name}", why, alter(sink.address, ledger, "cleanup.policy=compact")
+        )
     return Finding(name, FINE, f"compact, {ledger.name}", "its newest record is kept for ever")
 
 

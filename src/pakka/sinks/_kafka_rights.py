@@ -10,50 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors  # type: ignore[import-untyped]
 from kafka.protocol.admin import DescribeTransactionsRequest  # type: ignore[import-untyped]
 
 from pakka.contract.audit import Finding
+from pakka.kafka_topic import Lack
 from pakka.model.id import Binding, Slot
+from pakka.probing import BREAKS, FINE, WARNS
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_raw import Registry, begin_request, begun, end_request, fetch_request
-from pakka.sinks._probing import BREAKS, FINE, WARNS
 
 if TYPE_CHECKING:
     from pakka.kafka_cluster import Cluster
-    from pakka.sinks._kafka_facts import Facts, TopicFacts
+    from pakka.kafka_topic import TopicFacts
+    from pakka.sinks._kafka_facts import Facts
     from pakka.sinks.kafka import KafkaSink
 
 _ID = "transactional-id"
 _NOBODY = -1
 """The id and epoch of no producer: brokers count from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """A right that is not there."""
-
-    right: str
-    kind: str
-    """What it is for, as `kafka-acls.sh` calls it."""
-    name: str = ""
-    is_prefix: bool = False
-    """It is for all names that begin so."""
-
-    def __str__(self) -> str:
-        kind = self.kind.replace("-", " ")
-        what = f"{kind}s that begin with {self.name}" if self.is_prefix else f"{kind} {self.name}".rstrip()
-        return f"no {self.right} on {what}"
-
-    def grant(self, sink: KafkaSink) -> str:
-        """The command that gives it."""
-        user = sink.address.settings.get("sasl.username", "NAME")
-        add = f"kafka-acls.sh --bootstrap-server {sink.servers} --add --allow-principal User:{user}"
-        prefixed = " --resource-pattern-type prefixed" if self.is_prefix else ""
-        return f"{add} --operation {self.right} --{self.kind} {self.name}".rstrip() + prefixed
 
 
 class Asker(Registry):
@@ -142,7 +119,7 @@ def judge(sink: KafkaSink, facts: Facts) -> Finding:
     name = "rights"
     certain = [lack for lack in facts.lacks if facts.is_placed or lack.kind != _ID]
     lacks = certain or facts.lacks
-    value, fix = ", ".join(map(str, lacks)), "; ".join(lack.grant(sink) for lack in lacks)
+    value, fix = ", ".join(map(str, lacks)), "; ".join(lack.grant(sink.address) for lack in lacks)
     if certain:
         return Finding(name, BREAKS, value, "the user of `settings` cannot do what the sink does", fix)
     if lacks:

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Took
-from pakka.sinks._kafka_judge import grant
-from pakka.sinks._probing import BREAKS, FINE, WARNS, age
+from pakka.kafka_topic import grant
+from pakka.probing import BREAKS, FINE, WARNS, age
 
 if TYPE_CHECKING:
     from pakka.sinks._kafka_facts import Facts
@@ -37,7 +37,7 @@ def judge(sink: KafkaSink, facts: Facts, took: Took) -> Finding:
         return _tight(sink, facts, took, value, needed_s)
     if most is None:
         why = "the user of `settings` may not read the settings of brokers, and so the sink asks for what every broker gives"
-        return Finding(NAME, WARNS, "not known", why, grant(sink, "DESCRIBE_CONFIGS"))
+        return Finding(NAME, WARNS, "not known", why, grant(sink.address, "DESCRIBE_CONFIGS"))
     if needed_s is None and (finding := _unusual(sink, asked, most, value)):
         return finding
     if asked > LONG_MS:

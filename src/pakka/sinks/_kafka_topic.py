@@ -21,8 +21,8 @@ from pakka.errors import SchemaError, SinkError
 from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import RIGHTS, told
 from pakka.kafka_line import Address
+from pakka.kafka_topic import TopicFacts
 from pakka.notice import notice
-from pakka.sinks._kafka_facts import TopicFacts
 from pakka.sinks._kafka_judge import DURABILITY, judge_topic
 from pakka.sinks._kafka_limit import Limits, is_own, time_ms
 

@@ -7,24 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from pakka.contract.audit import Finding, Probe
+from pakka.probing import BREAKS, FINE, WARNS, Round, age
 from pakka.sinks._mysql_facts import Facts, Version, read_facts
 from pakka.sinks._mysql_index import UniqueIndex, other_keys
 from pakka.sinks._mysql_line import Line
-from pakka.sinks._probing import (
-    BREAKS,
-    FINE,
-    OLD_S,
-    WARNS,
-    Round,
-    Terms,
-    age,
-    cannot_prepare,
-    likely_slots,
-    may_be_null,
-    no_table,
-    own_keys,
-    unique_key,
-)
+from pakka.sinks._probing import OLD_S, Terms, cannot_prepare, likely_slots, may_be_null, no_table, own_keys, unique_key
 
 OLDEST_MYSQL = (5, 7, 7)
 OLDEST_MARIADB = (10, 5, 1)

@@ -9,6 +9,7 @@ from functools import partial
 from pakka.contract.audit import Finding, Probe
 from pakka.durability import postgres_switch, postgres_synchronous_commit, postgres_unlogged
 from pakka.postgres_line import Line
+from pakka.probing import BREAKS, FINE, WARNS, Round, age
 from pakka.sinks._postgres_facts import (
     OLDEST,
     Facts,
@@ -19,21 +20,7 @@ from pakka.sinks._postgres_facts import (
     read_pooler,
     read_version,
 )
-from pakka.sinks._probing import (
-    BREAKS,
-    FINE,
-    OLD_S,
-    WARNS,
-    Round,
-    Terms,
-    age,
-    cannot_prepare,
-    likely_slots,
-    may_be_null,
-    no_table,
-    own_keys,
-    unique_key,
-)
+from pakka.sinks._probing import OLD_S, Terms, cannot_prepare, likely_slots, may_be_null, no_table, own_keys, unique_key
 
 LONG_S = 600.0
 """A COPY of a large slot may take as long as this."""

@@ -1,16 +1,16 @@
-"""What the probes of the SQL sinks share: one look at a server serves a whole round of them, and keys are judged the same way."""
+"""What the probes of the SQL sinks share: what an option makes of a setting, and keys, which are judged the same way."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
-from pakka.contract.audit import Finding, Severity
+from pakka.contract.audit import Finding
 from pakka.model.guarantee import Way
+from pakka.probing import BREAKS, FINE, WARNS
 
-FINE, WARNS, BREAKS = Severity.FINE, Severity.WARNS, Severity.BREAKS
 OLD_S = 3600.0
 """A prepared transaction of this age has been forgotten, or its pipeline is down."""
 OWN_KEYS = {
@@ -18,8 +18,6 @@ OWN_KEYS = {
     "pakka_ledger": "pipeline, sink, epoch, slot, fence, attempt",
 }
 """pakka's own tables beside the target, and their primary keys."""
-
-F = TypeVar("F")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,34 +37,6 @@ class Terms:
     @property
     def is_prepared(self) -> bool:
         return self.way is Way.PREPARED
-
-
-class Round(Generic[F]):
-    """Facts that several probes judge, read with one connection and not with one a probe.
-
-    Each probe takes them once. A probe that looks a second time begins a new round, so that nobody is told of yesterday.
-    """
-
-    def __init__(self, read: Callable[[], F]) -> None:
-        self._read = read
-        self._facts: F | None = None
-        self._served: set[str] = set()
-
-    def facts(self, probe: str) -> F:
-        """The facts for the probe of this name."""
-        if self._facts is None or probe in self._served:
-            self._facts = self._read()
-            self._served.clear()
-        self._served.add(probe)
-        return self._facts
-
-
-def age(seconds: float) -> str:
-    """How long ago, as a person says it."""
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def likely_slots(known: int | None) -> int:

@@ -38,13 +38,15 @@ class Wanted:
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
+    def names_in(self, cluster: Cluster) -> tuple[str, ...]:
+        if self.pattern is None:
+            return self.names
+        # As Spark does it: the whole name, by Java's rules, which are Python's for all that names are made of.
+        whole = re.compile(self.pattern)
+        return tuple(name for name in cluster.names() if whole.fullmatch(name))
+
     def of(self, cluster: Cluster) -> dict[str, Topic | None]:
-        names = self.names
-        if self.pattern is not None:
-            # As Spark does it: the whole name, by Java's rules, which are Python's for all that names are made of.
-            whole = re.compile(self.pattern)
-            names = tuple(name for name in cluster.names() if whole.fullmatch(name))
-        return cluster.topics(names)
+        return cluster.topics(self.names_in(cluster))
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pakka.contract.audit import Probe
 from pakka.contract.lag import Lag
 from pakka.contract.source import Jars
 from pakka.errors import ConfigError, RefusedError
@@ -129,6 +130,11 @@ class KafkaSource:
         cluster = Cluster(self.address, WHOSE)
         with told(WHOSE, self.address, cluster.grievance, refusal=RefusedError):
             return cluster.lags(self._wanted.of(cluster), offsets_in(position))
+
+    def probes(self) -> Sequence[Probe]:
+        from pakka.sources._kafka_probes import kafka_probes
+
+        return kafka_probes(self.address, self._wanted)
 
     def jars_for(self, spark: str) -> Jars:
         packages = {f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{spark}": _CONNECTOR}

@@ -18,7 +18,7 @@ from pakka.contract.state import Owner, StateStore
 from pakka.coordinator.epoch import Coordinator, EpochReport, Harvest
 from pakka.coordinator.recovery import Recovered
 from pakka.coordinator.tell import by_sink
-from pakka.coordinator.watch import spool_of
+from pakka.coordinator.watch import source_of, spool_of
 from pakka.errors import AbortedError, BugError, RefusedError, RegressError, UsageError
 from pakka.model.epoch import Checkpoint, Epoch, Origin
 from pakka.model.event import Delivered, Listen, Started
@@ -80,7 +80,7 @@ class Delivery:
             clock=time.time,
             sleep=time.sleep,
             pool=self._pool,
-            probing=spool_of(pipeline),
+            probing={**source_of(pipeline), **spool_of(pipeline)},
             listen=listen,
         )
 
