@@ -128,7 +128,7 @@ class PlacedSink(MemorySink):
 
     told: ClassVar[list] = []
 
-    def probing(self, binding, took):
+    def probing(self, binding, took, position):
         return Told(self, took)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -14,6 +15,7 @@ from pakka.cli.place import Place, is_on_network, places
 from pakka.cli.render import Screen
 from pakka.contract.audit import Finding, Probing, Severity, probing_of
 from pakka.contract.pipeline import Pipeline
+from pakka.contract.source import Located
 from pakka.coordinator.assess import assess, require
 from pakka.coordinator.watch import look, source_of, spool_of
 from pakka.errors import RefusedError
@@ -68,9 +70,11 @@ def settings_of(pipeline: Pipeline) -> list[Setting]:
     """Every setting of the source, the sinks and the state store that can weaken the guarantee, as it is now."""
     found = [Setting("the state store", finding) for finding in state.settings_of(pipeline.state)]
     subjects: dict[str, object] = {**source_of(pipeline), **spool_of(pipeline)}
+    source: object = pipeline.source
+    position = partial(source.beginning, pipeline.name) if isinstance(source, Located) else str
     for name, output in pipeline.outputs.items():
         binding = Binding(pipeline.name, name, pipeline.spool_path)
-        subjects[f"sink `{name}`"] = probing_of(output.sink, binding)
+        subjects[f"sink `{name}`"] = probing_of(output.sink, binding, position=position)
     for subject, probing in subjects.items():
         if isinstance(probing, Probing):
             found += [Setting(subject, look(subject, probe)) for probe in probing.probes()]

@@ -98,13 +98,17 @@ class Took:
 class Placed(Protocol):
     """The power to say it of one place in a pipeline. For sinks whose names in their system are made of it, and so the rights to them."""
 
-    def probing(self, binding: Binding, took: Callable[[], Took] = Took) -> Probing:
-        """The settings that matter to the sink in this place. `took` is asked at each look."""
+    def probing(self, binding: Binding, took: Callable[[], Took] = Took, position: Callable[[], str] = str) -> Probing:
+        """The settings that matter to the sink in this place. `took` and `position` are asked at each look; the second is where the source
+        stands, in its own words, or empty if that is not known.
+        """
 
 
-def probing_of(sink: Sink, binding: Binding, took: Callable[[], Took] = Took) -> object:
+def probing_of(
+    sink: Sink, binding: Binding, took: Callable[[], Took] = Took, position: Callable[[], str] = str
+) -> object:
     """What has the settings of a sink in its place."""
-    return sink.probing(binding, took) if isinstance(sink, Placed) else sink
+    return sink.probing(binding, took, position) if isinstance(sink, Placed) else sink
 
 
 @runtime_checkable

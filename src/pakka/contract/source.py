@@ -90,6 +90,14 @@ class Lookout(Protocol):
 
 
 @runtime_checkable
+class Located(Protocol):
+    """A source that can tell where a pipeline would begin to read, for a sink to see beforehand whether it may pass that on."""
+
+    def beginning(self, pipeline: str) -> str:
+        """In the words of `Lookout.position`: where the source stands before anything is read. Asks the source's system."""
+
+
+@runtime_checkable
 class Watched(Protocol):
     """A source that has a lookout."""
 

@@ -10,12 +10,20 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
+from pakka.contract.audit import Finding
 from pakka.errors import SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import Address, DriverError, is_denied
+from pakka.kafka_topic import Lack
+from pakka.model.id import Binding
+from pakka.probing import BREAKS, FINE
 from pakka.sinks._kafka_batch import Place
+
+if TYPE_CHECKING:
+    from pakka.sinks.kafka import KafkaSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +58,42 @@ class Standing:
 
 def check_rights(whose: object, cluster: Cluster, standing: Standing) -> None:
     """Raise if the group may not be told."""
+    if missing := missing_rights(whose, cluster, standing):
+        raise denied(whose, cluster.address, standing, missing)
+
+
+def missing_rights(whose: object, cluster: Cluster, standing: Standing) -> list[str]:
+    """Of what there is no READ: `group`, `topic`."""
     with told(whose, cluster.address, cluster.grievance, about=f"group `{standing.group}`"):
         missing = ["group"] if _lacks_read(lambda: cluster.group_operations(standing.group)) else []
-        missing += (
-            ["topic"] if any(_lacks_read(partial(_topic_operations, cluster, t)) for t in standing.topics) else []
-        )
-    if missing:
-        raise denied(whose, cluster.address, standing, missing)
+        is_unread = any(_lacks_read(partial(_topic_operations, cluster, t)) for t in standing.topics)
+    return [*missing, *(["topic"] if is_unread else [])]
+
+
+def judge(sink: KafkaSink, binding: Binding | None, position: str) -> Finding:
+    """The probe of the rights to tell the source's group, for a source that stands at `position`."""
+    name, standing = "group of the source", Standing.of(position)
+    if standing is None:
+        return Finding(name, FINE, "none", "no Kafka source is known here; a run asks before its first decision")
+    cluster, whose = Cluster(sink.address), binding or "kafka"
+    with told(whose, sink.address, cluster.grievance):
+        is_own = cluster.id == standing.cluster
+    if not is_own:
+        return Finding(name, FINE, "none", "the source is of another cluster, and its group is told nothing")
+    missing = missing_rights(whose, cluster, standing)
+    if not missing:
+        return Finding(name, FINE, standing.group, "it may be told how far the source is, together with the rows")
+    lacks = [Lack("READ", kind, each) for kind, names in _names(standing).items() if kind in missing for each in names]
+    why = "how far the source is goes with the rows in one transaction, and every epoch is refused before its decision"
+    fix = "; ".join(lack.grant(sink.address) for lack in lacks)
+    return Finding(name, BREAKS, ", ".join(map(str, lacks)), why, fix)
 
 
 def denied(
     whose: object, address: Address, standing: Standing, missing: Collection[str] = ("group", "topic")
 ) -> SinkError:
     """What is said if some of these rights is not there."""
-    names = {"group": [standing.group], "topic": sorted(standing.topics)}
+    names = _names(standing)
     listed = " and ".join(f"{kind} {', '.join(f'`{name}`' for name in names[kind])}" for kind in missing)
     grants = "; ".join(
         f"`kafka-acls.sh --add --allow-principal User:NAME --operation READ --{kind} {name}`"
@@ -75,6 +105,10 @@ def denied(
         "changed",
         hint=grants,
     )
+
+
+def _names(standing: Standing) -> dict[str, list[str]]:
+    return {"group": [standing.group], "topic": sorted(standing.topics)}
 
 
 def _topic_operations(cluster: Cluster, name: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from pakka.kafka_topic import TopicFacts, alter, configs, grant, not_known
 from pakka.kafka_transactions import CannotAskError, Desk, Holder, Listed, desk
 from pakka.model.id import Binding
 from pakka.probing import BREAKS, FINE, WARNS, Round, age, worst
-from pakka.sinks import _kafka_rights, _kafka_timeout
+from pakka.sinks import _kafka_position, _kafka_rights, _kafka_timeout
 from pakka.sinks._kafka_facts import Facts, read_facts
 from pakka.sinks._kafka_judge import DURABILITY, TARGET
 from pakka.sinks._kafka_judge import Judge as TopicJudge
@@ -34,12 +34,18 @@ class PlacedSink:
     sink: KafkaSink
     binding: Binding
     took: Callable[[], Took] = Took
+    position: Callable[[], str] = str
 
     def probes(self) -> Sequence[Probe]:
-        return kafka_probes(self.sink, self.binding, self.took)
+        return kafka_probes(self.sink, self.binding, self.took, self.position)
 
 
-def kafka_probes(sink: KafkaSink, binding: Binding | None = None, took: Callable[[], Took] = Took) -> Sequence[Probe]:
+def kafka_probes(
+    sink: KafkaSink,
+    binding: Binding | None = None,
+    took: Callable[[], Took] = Took,
+    position: Callable[[], str] = str,
+) -> Sequence[Probe]:
     """Every setting that matters for this sink. Making the list does no I/O."""
     look_round = Round(lambda: read_facts(sink, binding))
 
@@ -49,6 +55,7 @@ def kafka_probes(sink: KafkaSink, binding: Binding | None = None, took: Callable
     return (
         Probe("server version", lambda: _server_version(sink), is_cheap=False),
         probe("rights", _kafka_rights.judge),
+        Probe("group of the source", lambda: _kafka_position.judge(sink, binding, position())),
         probe("target topic", _target_topic),
         *(probe(name, partial(_of_each, name, judge)) for name, judge in DURABILITY.items()),
         probe("transaction log", _transaction_log),

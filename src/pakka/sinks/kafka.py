@@ -253,10 +253,10 @@ class KafkaSink(SpooledSink):
 
         return kafka_probes(self)
 
-    def probing(self, binding: Binding, took: Callable[[], Took] = Took) -> Probing:
+    def probing(self, binding: Binding, took: Callable[[], Took] = Took, position: Callable[[], str] = str) -> Probing:
         from pakka.sinks._kafka_probes import PlacedSink
 
-        return PlacedSink(self, binding, took)
+        return PlacedSink(self, binding, took, position)
 
     def open_seat(self, post: Post, transactional_id: str, timeout_ms: int, second: Post | None = None) -> Seat:
         """Ask for a transactional id. Whoever had it is shut out, and what was open under it is aborted."""

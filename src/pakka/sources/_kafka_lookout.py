@@ -107,9 +107,7 @@ class KafkaLookout:
 
     def position(self, offsets: str) -> str:
         self._after = offsets_of(offsets)
-        reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in self._after.items()}
-        where = {"cluster": self._id, "group": self.group, "offsets": reached}
-        return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
+        return position_at(self._id, self.group, self._after)
 
     def passed(self) -> None:
         self._before = self._after
@@ -312,6 +310,13 @@ class KafkaLookout:
         data = {"v": 1, "cluster": self._id, "topics": noted}
         if self.note.read() != data:
             self.note.write(data)
+
+
+def position_at(cluster: str, group: str, offsets: Offsets) -> str:
+    """Where a source stands, in words that a sink may know."""
+    reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in offsets.items()}
+    where = {"cluster": cluster, "group": group, "offsets": reached}
+    return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
 
 
 def offsets_of(text: str) -> Offsets:

@@ -22,7 +22,7 @@ from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
-from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in
+from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in, position_at
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources._note import Note
 
@@ -131,6 +131,13 @@ class KafkaSource:
         with told(WHOSE, self.address, cluster.grievance, refusal=RefusedError):
             return cluster.lags(self._wanted.of(cluster), offsets_in(position))
 
+    def beginning(self, pipeline: str) -> str:
+        cluster = Cluster(self.address, WHOSE)
+        with told(WHOSE, self.address, cluster.grievance, refusal=RefusedError):
+            seen = cluster.visible(self._wanted.names_in(cluster))
+            offsets = {name: dict.fromkeys(topic.partitions, 0) for name, topic in seen.items() if topic is not None}
+            return position_at(cluster.id, self._group_of(pipeline), offsets)
+
     def probes(self) -> Sequence[Probe]:
         from pakka.sources._kafka_probes import kafka_probes
 
@@ -143,8 +150,8 @@ class KafkaSource:
         return Jars(WHOSE, packages, self.jars)
 
     def open_lookout(self, spark: SparkSession, pipeline: str, notes: str) -> KafkaLookout:
-        group = self.group or f"pakka.{pipeline}"
-        return KafkaLookout(self.address, self._wanted, pipeline, group, Note(spark, notes, "kafka.json"))
+        note = Note(spark, notes, "kafka.json")
+        return KafkaLookout(self.address, self._wanted, pipeline, self._group_of(pipeline), note)
 
     def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         ours, own = split(WHOSE, self.settings)
@@ -174,6 +181,9 @@ class KafkaSource:
     @property
     def _names(self) -> tuple[str, ...]:
         return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
+
+    def _group_of(self, pipeline: str) -> str:
+        return self.group or f"pakka.{pipeline}"
 
     @property
     def _wanted(self) -> Wanted:

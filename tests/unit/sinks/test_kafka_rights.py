@@ -19,7 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from pakka.cli.check import settings_of
 from pakka.contract.audit import Severity
+from pakka.contract.pipeline import Pipeline
 from pakka.errors import PakkaError, RefusedError, SchemaError, SinkError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_line import Address
@@ -29,6 +31,7 @@ from pakka.sinks import _kafka_topic
 from pakka.sinks._kafka_post import Post
 from pakka.sinks.kafka import KafkaSink
 from pakka.sources.kafka import KafkaSource
+from pakka.sources.rate import RateSource
 from tests.fixtures.kafka import Topics, forget_marker, need_kafka, relayed_kafka
 from tests.fixtures.onlooker import Onlooker
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, values
@@ -363,9 +366,47 @@ def position_of(sink, topics):
     return json.dumps({"kafka": {**where, "offsets": {topics.create("source"): {"0": 42}}}})
 
 
+def of_group(sink, position):
+    (probe,) = [p for p in sink.probing(PLACE, position=lambda: position).probes() if p.name == "group of the source"]
+    return probe.look()
+
+
+def test_who_checks_a_pipeline_hears_whether_its_sink_may_tell_the_source_s_group(
+    sink, allow, guarded, topics, tmp_path
+):
+    """The source comes in by the door where nobody is asked for a right; it is the sink that tells."""
+    allow(ENOUGH | {("source", TOPIC, AclOperation.READ)})
+    topic = topics.create("source", partitions=2)
+    source = KafkaSource(guarded[0], topic, format="raw", group=topics.name("group"))
+    pipeline = Pipeline("refunds", source, {"out": sink}, state=f"sqlite:///{tmp_path}/s.db", spool=str(tmp_path))
+
+    def group_of(pipeline):
+        (told,) = [s for s in settings_of(pipeline) if s.finding.name == "group of the source"]
+        return told
+
+    told = group_of(pipeline)
+    assert (told.of, told.is_breaking) == ("sink `out`", True)
+    assert told.finding.value == f"no READ on group {topics.name('group')}"
+    allow(TELLING)
+    assert not group_of(pipeline).is_breaking
+    assert group_of(replace(pipeline, source=RateSource())).finding.value == "none"
+    named = replace(pipeline, source=replace(source, group=None))
+    assert group_of(named).finding.value == "no READ on group pakka.refunds"
+
+
+def test_a_group_of_another_cluster_is_told_nothing(sink, allow, topics):
+    allow(ENOUGH)
+    elsewhere = json.dumps({"kafka": {"cluster": "another", "group": "g", "offsets": {"source": {"0": 0}}}})
+    finding = of_group(sink, elsewhere)
+    assert (finding.severity, finding.value) == (Severity.FINE, "none")
+    assert "another cluster" in finding.why
+
+
 def test_who_may_read_the_source_and_its_group_may_tell_how_far_it_is(sink, allow, guarded, topics, tmp_path):
     allow(ENOUGH | TELLING)
     driver, position = Driver(sink, tmp_path), position_of(sink, topics)
+    told = of_group(sink, position)
+    assert (told.severity, told.value) == (Severity.FINE, topics.name("group"))
     driver.committer.check_position(position)
     driver.deliver(0, pa.record_batch({"id": [1]}), position=position)
     reader = Consumer({"bootstrap.servers": guarded[0], "group.id": topics.name("group")})
@@ -397,6 +438,9 @@ def test_who_may_not_tell_how_far_the_source_is_hears_so_before_the_decision(
     with pytest.raises(SinkError, match=f"it takes READ on {wanted} `{name}`; nothing") as refused:
         driver.committer.check_position(position)
     assert f"--operation READ --{wanted} {name}" in refused.value.hint
+    finding = of_group(sink, position)
+    assert (finding.severity, finding.value) == (Severity.BREAKS, f"no READ on {wanted} {name}")
+    assert finding.fix.endswith(f"--add --allow-principal User:{USER} --operation READ --{wanted} {name}")
     # A right that is taken away later stops the epoch, and does no harm.
     records = driver.prepare(0, pa.record_batch({"id": [1]}))
     outcome = driver.commit(0, records, position)
