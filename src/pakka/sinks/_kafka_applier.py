@@ -310,8 +310,11 @@ class KafkaApplier(Applier):
         self._topics_most = len(self._topics) + FEW_TOPICS
 
     def _written(self, page: Page) -> bytes:
-        """A page as it stands in the ledger: with every topic that was written to and is not gone, this transaction's among them."""
-        return replace(page, topics=tuple(sorted({*self._topics, *self._touched} - {self.book.name}))).to_bytes()
+        """A page as it stands in the ledger: with every topic that was written to and is not gone, this transaction's and those of its slots
+        among them. Also one that the sink has for ever: its user may name another one tomorrow.
+        """
+        topics = {*self._topics, *self._touched, *self._targets()} - {self.book.name}
+        return replace(page, topics=tuple(sorted(topics))).to_bytes()
 
     def _tell_group(self, seat: Seat, position: str) -> None:
         standing = self._standing(position)

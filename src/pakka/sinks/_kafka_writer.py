@@ -218,7 +218,7 @@ class _Opening:
         sink, book, post = writer.sink, writer.control.book, writer.post
         try:
             timeout_ms = sink.transaction_ms(book.cluster)
-            named = [sink.topic] if sink.topic else book.read().topics
+            named = {*book.read().topics, *([sink.topic] if sink.topic else [])}
             # Whoever had the id may have left something that this attempt would end once more.
             seat = sink.open_mender(post, writer.id, book).seize(
                 [*named, sink.slots_topic(writer.binding)],

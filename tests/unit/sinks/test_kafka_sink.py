@@ -445,6 +445,14 @@ class TestTransaction:
         assert "epoch 0 as its newest, and this driver was told that epoch 1 is committed" in outcome.reason
         assert sorted(v["id"] for v in values(sink.servers, sink.topic, 2)) == [1, 2]
 
+    @pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
+    def test_the_ledger_names_the_topic_of_the_sink(self, make_sink, tmp_path, way):
+        """If another one is named tomorrow, whoever has the id then looks for what is open in this one, too."""
+        sink = make_sink(way=way)
+        driver = Driver(sink, tmp_path)
+        driver.deliver(0, refunds(1))
+        assert sink.topic in sink.open_book(driver.binding).read(is_settled=True).topics
+
     def test_an_older_driver_in_the_middle_of_an_epoch_is_shut_out(self, make_sink, tmp_path):
         sink = make_sink()
         old = Driver(sink, tmp_path, fence=1)
