@@ -1,5 +1,7 @@
 """A driver is killed at every crash point, over topics of a broker: each record once, nothing open, nothing seen that was not decided."""
 
+import itertools
+
 import pytest
 
 from pakka.testing.crash import POINTS, Drill
@@ -12,10 +14,8 @@ MIDDLE = 1
 RECOVERY = [p for p in POINTS if p.startswith("recover.")]
 ALONE = [p for p in points_of("one") if p not in RECOVERY]
 OWN = [p for p in ALONE if p.startswith("commit.kafka.")]
-MIXED = [(layout, p) for layout in ("mix", "ways") for p in points_of(layout) if p not in RECOVERY]
-PREPARED = [p for p in points_of("prepared") if p not in RECOVERY]
-SHARDED = [p for p in points_of("sharded") if p not in RECOVERY]
-OF_TASKS = [p for p in PREPARED if p.startswith("task.kafka.")]
+# Every point is struck in every run, over the first layout that reaches it; `EXPIRED` is in test_expiry.py.
+ALWAYS = {p: layout for layout in ("mix", "sharded", "prepared", "one") for p in points_of(layout)}
 # Of the second sink, when the first one is done.
 LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
     "commit.sink",
@@ -24,27 +24,29 @@ LATER = [p for p in points_of("mix") if p.startswith("commit.kafka.")] + [
 ]
 
 
-def test_every_crash_point_that_is_not_of_a_database_is_reached():
-    reached = {*points_of("ways"), *points_of("sharded")}
-    assert {p for p in POINTS if p not in reached} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
+def in_an_epoch(*layouts):
+    """Each crash point of a delivery; those that no run leaves out are marked."""
+    return [
+        pytest.param(layout, p, marks=[pytest.mark.every_case] if ALWAYS[p] == layout else [])
+        for layout in layouts
+        for p in points_of(layout)
+        if p not in RECOVERY
+    ]
+
+
+def test_every_crash_point_that_is_not_of_a_database_is_struck_in_every_run():
+    assert {p for p in POINTS if p not in ALWAYS} == {"task.sql.loaded", "task.sql.prepared", EXPIRED}
 
 
 @one_store
-@pytest.mark.parametrize("point", [pytest.param(p, marks=pytest.mark.every_case) if p in OWN else p for p in ALONE])
-def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, point):
-    site = make_kafka_site(state)
+@pytest.mark.parametrize(("layout", "point"), in_an_epoch("one"))
+def test_a_driver_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, layout, point):
+    site = make_kafka_site(state, layout)
     site.survive(Drill(point, epoch=MIDDLE))
 
 
 @one_store
-@pytest.mark.parametrize(
-    ("layout", "point"),
-    [
-        pytest.param(layout, p, marks=pytest.mark.every_case) if p in own else (layout, p)
-        for layout, points, own in (("prepared", PREPARED, OF_TASKS), ("sharded", SHARDED, OF_SHARDS))
-        for p in points
-    ],
-)
+@pytest.mark.parametrize(("layout", "point"), in_an_epoch("prepared", "sharded"))
 def test_a_driver_killed_with_a_transaction_a_slot_delivers_all_once(make_kafka_site, state, layout, point):
     site = make_kafka_site(state, layout)
     site.survive(Drill(point, epoch=MIDDLE))
@@ -65,7 +67,7 @@ def test_a_driver_killed_when_some_of_its_shards_are_sent_delivers_all_once(make
 
 
 @one_store
-@pytest.mark.parametrize(("layout", "point"), MIXED)
+@pytest.mark.parametrize(("layout", "point"), in_an_epoch("mix", "ways"))
 def test_a_driver_of_several_sinks_killed_in_an_epoch_delivers_it_once(make_kafka_site, state, layout, point):
     site = make_kafka_site(state, layout)
     site.survive(Drill(point, epoch=MIDDLE))
@@ -79,8 +81,15 @@ def test_a_driver_killed_between_two_sinks_delivers_to_both_once(make_kafka_site
 
 
 @one_store
-@pytest.mark.parametrize("layout", ["one", "prepared", "sharded"])
-@pytest.mark.parametrize("before", ["decide.after", "commit.kafka.ending", "commit.applied"])
+@pytest.mark.parametrize(
+    ("layout", "before"),
+    [
+        pytest.param(*case, marks=[pytest.mark.every_case] if case == ("one", "commit.kafka.ending") else [])
+        for case in itertools.product(
+            ["one", "prepared", "sharded"], ["decide.after", "commit.kafka.ending", "commit.applied"]
+        )
+    ],
+)
 def test_a_driver_killed_in_every_recovery_is_recovered_in_the_end(make_kafka_site, state, before, layout):
     """With a decision; with all of it in a transaction that is open; with all of it done."""
     site = make_kafka_site(state, layout)
