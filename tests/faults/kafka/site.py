@@ -58,9 +58,15 @@ class KafkaSite(WatchedSite):
         """The states of the transactions of this site."""
         return sorted(self.onlooker.transactions(self.outlet.prefix).values())
 
-    def wait_until_expired(self) -> None:
-        """Until the broker has aborted what was open for too long."""
-        wait_until(lambda: {*self.transactions()} <= {"CompleteAbort", "CompleteCommit", "Empty"}, "nothing expires")
+    def wait_until_expired(self, count: int = 1) -> None:
+        """Until the broker has aborted what was open for too long: at least so many transactions, and none is left open."""
+
+        def is_expired() -> bool:
+            states = self.transactions()
+            is_over = {*states} <= {"CompleteAbort", "CompleteCommit", "Empty"}
+            return is_over and states.count("CompleteAbort") >= count
+
+        wait_until(is_expired, lambda: f"nothing expires: {self.transactions()}")
 
 
 Make = Callable[..., KafkaSite]
