@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
@@ -11,9 +12,10 @@ from pakka.model.outcome import COMMITTED
 from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_applier import KafkaApplier
 from pakka.sinks._kafka_ledger import LedgerTopic, Page
-from pakka.sinks._kafka_prepared import PreparedCommitter
-from pakka.sinks._kafka_raw import End
+from pakka.sinks._kafka_prepared import PreparedCommitter, handle_of
+from pakka.sinks._kafka_raw import End, Registry
 from pakka.sinks._kafka_shard import Shard, ShardedCommitter
+from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks._two_phase import Share
 from pakka.sinks.kafka import KafkaSink
 from pakka.testing.contract import Harness
@@ -48,6 +50,13 @@ class Unfenced(KafkaApplier):
     def __init__(self, sink, binding):
         super().__init__(sink, binding)
         self.id = f"{self.id}.{uuid.uuid4().hex}"
+
+
+class Hoarding(Unfenced):
+    """The same, and has an epoch in memory before its transaction: no spool that the next driver has emptied stops it."""
+
+    def apply(self, token, batches):
+        return super().apply(token, iter([*batches]))
 
 
 class Trusting(KafkaApplier):
@@ -137,11 +146,31 @@ class Blind(PreparedCommitter):
         return {}
 
 
+class Eager(KafkaWriter):
+    """Ends the transaction of its slot at once, and calls that prepared."""
+
+    def prepare(self, checksum):
+        record = super().prepare(checksum)
+        handle = handle_of(record)
+        if handle is not None:
+            with closing(Registry(self.binding, self.sink.address)) as registry:
+                registry.end(handle, is_commit=True)
+        return record
+
+
 @dataclass(frozen=True)
 class PreparedTwinSink(KafkaSink):
-    """The Kafka sink with another committer of prepared transactions."""
+    """The Kafka sink with another committer of prepared transactions, or another writer."""
 
     committer: type[PreparedCommitter] = field(default=PreparedCommitter, kw_only=True)
+    writer: type[KafkaWriter] = field(default=KafkaWriter, kw_only=True)
+
+    def open_writer(self, binding, slot, schema):
+        return (
+            self.writer(self, binding, slot, schema)
+            if self.way == "prepared"
+            else super().open_writer(binding, slot, schema)
+        )
 
     def open_committer(self, binding, fence):
         return self.committer(self, binding, fence)

@@ -9,7 +9,18 @@ from pakka.contract.sink import Sink
 from pakka.sinks import _kafka_pack, _kafka_parcel, _kafka_produce
 from pakka.sinks.files import ParquetSink
 from pakka.sinks.kafka import KafkaSink
-from tests.conformance.kafka_twins import Apart, Blind, BlindSharded, GoingOn, PreparedTwinSink, TwinSink, Unrecorded
+from tests.conformance.kafka_twins import (
+    Apart,
+    Blind,
+    BlindSharded,
+    Eager,
+    GoingOn,
+    Hoarding,
+    PreparedTwinSink,
+    TwinSink,
+    Unfenced,
+    Unrecorded,
+)
 from tests.faults.outlet import PARQUET, Layout, Outlet, points_without
 from tests.faults.workload import Workload
 
@@ -120,17 +131,29 @@ def unrecorded(site: Path) -> dict[str, Sink]:
     return _twin(site, Unrecorded)
 
 
-def _prepared_twin(site: Path, committer: type) -> dict[str, Sink]:
-    return {"refunds": KafkaOutlet.read(site).sink("refunds", PreparedTwinSink, committer=committer)}
+def unfenced(site: Path) -> dict[str, Sink]:
+    return _twin(site, Unfenced)
+
+
+def hoarding(site: Path) -> dict[str, Sink]:
+    return _twin(site, Hoarding)
+
+
+def _prepared_twin(site: Path, **parts: type) -> dict[str, Sink]:
+    return {"refunds": KafkaOutlet.read(site).sink("refunds", PreparedTwinSink, **parts)}
 
 
 def going_on(site: Path) -> dict[str, Sink]:
-    return _prepared_twin(site, GoingOn)
+    return _prepared_twin(site, committer=GoingOn)
 
 
 def blind_shards(site: Path) -> dict[str, Sink]:
-    return _prepared_twin(site, BlindSharded)
+    return _prepared_twin(site, committer=BlindSharded)
 
 
 def blind(site: Path) -> dict[str, Sink]:
-    return _prepared_twin(site, Blind)
+    return _prepared_twin(site, committer=Blind)
+
+
+def eager(site: Path) -> dict[str, Sink]:
+    return _prepared_twin(site, writer=Eager)

@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pakka.testing.crash import Drill
+from tests.faults.kafka.test_zombies import outlive
 
 pytestmark = [pytest.mark.faults, pytest.mark.kafka]
 
@@ -35,6 +36,42 @@ def test_an_epoch_without_a_ledger_record_is_caught(twin_site):
     assert any("refunds: 77 rows twice" in f for f in site.judge.final())
     site.wait_for_a_look()
     assert any("came into sight again" in f for f in site.findings())
+
+
+def test_a_transactional_id_for_each_process_is_caught(twin_site):
+    """The fault test of a driver that is frozen with its records in an open transaction. The next one leaves that open, and when the first
+    wakes it ends it.
+    """
+    site = twin_site("unfenced")
+    with pytest.raises(AssertionError, match=r"in doubt: .*\.refunds\.refunds\.[0-9a-f]+ is Ongoing"):
+        outlive(site, "commit.kafka.sent")
+    zombie, *_ = site.children
+    zombie.wake()
+    zombie.wait()
+    site.wait_for_a_look()
+    assert any("refunds: came into sight again" in f for f in site.findings())
+
+
+def test_a_driver_that_nobody_has_shut_out_and_that_sends_when_it_wakes_is_caught(twin_site):
+    """The fault test of a driver that is frozen in an empty transaction. What it sends comes behind all that has followed."""
+    site = twin_site("hoarding")
+    with pytest.raises(AssertionError):
+        outlive(site, "commit.kafka.begun")
+    site.wait_for_a_look()
+    seen = "\n".join(site.findings())
+    assert "refunds: batch 1 came into sight after batch 2, in partition" in seen
+    assert "refunds: came into sight again" in seen
+
+
+def test_a_slot_that_is_committed_before_the_decision_is_caught(twin_site):
+    """The fault test of a driver that is killed when its slots are prepared. In the first epoch: in a later one the sink itself would see
+    slots of which its ledger knows nothing, and stop.
+    """
+    site = twin_site("eager", "prepared")
+    with pytest.raises(AssertionError, match="refunds: batch 0 is in sight, and no decision"):
+        site.survive(Drill("prepared", epoch=0))
+    site.wait_for_a_look()
+    assert "refunds: batch 0 is in sight, and no decision" in site.findings()
 
 
 def test_a_slot_that_has_expired_and_is_taken_for_done_is_caught(twin_site):

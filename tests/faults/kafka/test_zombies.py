@@ -53,7 +53,7 @@ def test_a_driver_frozen_in_its_transaction_wakes_when_all_is_done_and_writes_no
 
 
 @one_store
-@pytest.mark.parametrize("point", [p for p in FREEZING if p not in MUST])
+@pytest.mark.parametrize("point", [p for p in [*FREEZING, "commit.kafka.sent"] if p not in MUST])
 def test_a_driver_that_wakes_when_all_is_done_is_fenced_and_writes_nothing(make_kafka_site, state, point):
     outlive(make_kafka_site(state), point)
 

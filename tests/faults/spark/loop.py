@@ -168,7 +168,7 @@ def reading(site: LoopSite) -> Iterator[list[str]]:
     """Somebody who reads committed records all the time: what they find, record by record. They read to the end before they go."""
     findings: list[str] = []
     over = threading.Event()
-    memory = _Memory(site, findings)
+    memory = Memory(site, findings)
 
     def read() -> None:
         names, reached = [site.topics.name(topic) for topic in (*GOOD, DEAD)], {}
@@ -206,7 +206,7 @@ def reading(site: LoopSite) -> Iterator[list[str]]:
     assert memory.count or findings, "nobody has seen a record"
 
 
-class _Memory:
+class Memory:
     """What was seen: a record twice, one that belongs nowhere, an epoch behind a later one."""
 
     def __init__(self, site: LoopSite, findings: list[str]) -> None:
