@@ -100,6 +100,19 @@ class Driver:
     def wake(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def kill(self) -> None:
+        """The driver's Python alone."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def kill_jvm(self) -> None:
+        """Spark's JVM, which is dead when this returns."""
+        (pid,) = (pid for pid in family(self.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+        os.kill(pid, signal.SIGKILL)
+        give_up = time.monotonic() + PATIENCE_S
+        while pid in family(self.pid):
+            assert time.monotonic() < give_up, f"JVM {pid} does not die"
+            time.sleep(0.005)
+
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

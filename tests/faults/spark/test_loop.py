@@ -9,9 +9,11 @@ import pytest
 
 from pakka.testing.crash import Drill
 from tests.faults.spark.loop import reading
-from tests.faults.spark.site import FENCED
+from tests.faults.spark.site import DONE, FAILED, FENCED, KILLED
 from tests.faults.spark.test_kills import DRIVER, DRIVER_BY_TASK, JVM, MIDDLE, WORKER
-from tests.fixtures.kafka import Kafka, need_kafka, running_kafka
+from tests.faults.watched import UNKNOWN
+from tests.fixtures.kafka import END_TXN, Kafka, need_kafka, relayed_kafka, request_mark, running_kafka
+from tests.fixtures.proxy import Proxy
 
 pytestmark = [
     pytest.mark.faults,
@@ -30,7 +32,7 @@ LOOP = {
     "after commit": "commit.applied",
     "before Spark knows": "acknowledge.before",
 }
-"""The crash points of the loop, by what is said of them. In the middle of commit it is the broker that dies."""
+"""The crash points of the loop, by what is said of them. The middle of commit is no point of pakka's: see `ENDINGS`."""
 SPOOLING = ("task.begin", "task.batch", "task.prepared")
 SHARDS = ("commit.kafka.shard.begun", "commit.kafka.shard.sent", "commit.kafka.shard.ended")
 SENDING = ("task.kafka.begun", "task.kafka.sent", "task.kafka.prepared")
@@ -48,7 +50,17 @@ CASES = {
     **{f"jvm-{at}": ("sharded", at, JVM) for at in SHARDS},
     **{f"worker-{at}": ("sharded", at, WORKER) for at in SHARDS},
 }
-CORE = {"jvm-before commit", "worker-commit.kafka.shard.sent"}
+CORE = {"worker-commit.kafka.shard.sent"}
+ENDINGS = [
+    pytest.param("spooled", "jvm", "done", marks=pytest.mark.core),
+    ("spooled", "jvm", "lost"),
+    ("prepared", "jvm", "done"),
+    ("spooled", "driver", "lost"),
+    ("spooled", "driver", "done"),
+    ("spooled", "broker", "in the middle"),
+    ("spooled", "broker", "done"),
+]
+"""The middle of commit: who dies when the end of a transaction was asked for, and what becomes of the request."""
 ZOMBIES = [
     *(("spooled", at) for at in ("decide.before", "decide.after", "commit.kafka.sending", "commit.kafka.ending")),
     *(("prepared", at) for at in ("decide.before", "decide.after", "commit.apply", "commit.kafka.ending")),
@@ -69,6 +81,41 @@ def test_a_process_killed_in_the_loop_leaves_each_effect_once(make_loop, way, po
         site.finish()
     assert findings == []
     killed.wait_until_alone()
+
+
+@pytest.fixture
+def relayed() -> Iterator[tuple[Kafka, Proxy]]:
+    """A broker that may be killed, and a line to it on which a request can be caught. Name it before `make_loop_on`."""
+    need_kafka()
+    with relayed_kafka() as both:
+        yield both
+
+
+@pytest.mark.parametrize(("way", "victim", "fate"), ENDINGS)
+def test_a_process_killed_in_the_middle_of_commit_leaves_each_effect_once(relayed, make_loop_on, way, victim, fate):
+    """The driver has asked for the end. The request is lost; is done, and nobody hears of it; or is with the broker when that dies."""
+    kafka, proxy = relayed
+    site = make_loop_on(kafka, servers=f"127.0.0.1:{proxy.port}", way=way)
+    with reading(site) as findings:
+        driver = site.freeze(Drill("commit.apply" if way == "prepared" else "commit.kafka.ending", epoch=MIDDLE))
+        caught = proxy.catch(request_mark(END_TXN, 4))
+        driver.wake()
+        caught.wait()
+        if fate != "lost":
+            caught.deliver(is_answered=fate == "done")
+        if victim == "broker":
+            site.onlooker.close()
+            kafka.kill()
+            kafka.restart()
+        else:
+            driver.kill_jvm() if victim == "jvm" else driver.kill()
+        caught.lose()
+        code = driver.wait()
+        site.finish()
+    assert findings == []
+    # A broker is found again, or the next run finds it.
+    assert code in {"jvm": (FAILED,), "driver": (KILLED,), "broker": (DONE, FAILED, UNKNOWN)}[victim], site.story()
+    driver.wait_until_alone()
 
 
 @pytest.fixture
