@@ -126,11 +126,11 @@ def mortal() -> Iterator[Kafka]:
         yield kafka
 
 
-@pytest.mark.parametrize("way", ["spooled", "prepared"])
+@pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
 @pytest.mark.parametrize("point", ["begin", "decide.after", "commit.kafka.ending", "commit.applied"])
 def test_a_broker_killed_under_spark_leaves_each_effect_once(mortal, make_loop_on, way, point):
     """It dies while the loop stands at a point, and is back when it goes on; Spark and pakka find it again, or the next run does."""
-    if way == "prepared" and point == "commit.kafka.ending":
+    if way != "spooled" and point == "commit.kafka.ending":
         point = "commit.slot"
     site = make_loop_on(mortal, way=way)
     with reading(site) as findings:

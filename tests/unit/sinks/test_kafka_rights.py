@@ -138,7 +138,9 @@ def source(guarded, topics):
     return KafkaSource(guarded[1], topics.create("refunds"), format="raw", settings={**DOOR, "sasl.password": PASSWORD})
 
 
-def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_path):
+@pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
+def test_the_rights_that_the_page_names_are_enough(sink, allow, guarded, tmp_path, way):
+    sink = replace(sink, way=way)
     allow(ENOUGH)
     Driver(sink, tmp_path).deliver(0, pa.record_batch({"id": [1]}))
     Driver(sink, tmp_path, fence=2).deliver(1, pa.record_batch({"id": [2]}))

@@ -63,7 +63,7 @@ def sink(guarded):
     _kafka_topic.forget()
 
 
-@pytest.mark.parametrize("way", ["spooled", "prepared"])
+@pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
 def test_rows_go_through(sink, guarded, tmp_path, way):
     driver = Driver(replace(sink, way=way), tmp_path)
     for number, ids in enumerate([[1, 2], [3]]):
@@ -77,7 +77,7 @@ def test_rows_go_through(sink, guarded, tmp_path, way):
     assert sorted(v["id"] for v in values(guarded[0], sink.topic, 3)) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("way", ["spooled", "prepared"])
+@pytest.mark.parametrize("way", ["spooled", "prepared", "sharded"])
 def test_more_than_a_socket_takes_at_once_goes_through(sink, guarded, tmp_path, way):
     texts = [f"{number}-" * 50_000 for number in range(1000, 1060)]
     Driver(replace(sink, way=way), tmp_path).deliver(0, pa.record_batch({"text": texts}))
