@@ -73,10 +73,11 @@ def test_a_sink_of_a_pipeline_keeps_all_four_and_the_cluster_is_left_as_it_was(k
 
 
 @pytest.mark.parametrize("way", ["prepared", "sharded"])
-def test_a_sink_with_a_transaction_a_slot_keeps_all_four_and_leaves_no_topic(sink, way):
+def test_a_sink_with_a_transaction_a_slot_keeps_all_four_and_leaves_no_topic(sink, way, tmp_path):
     sink = replace(sink, way=way)
-    report = audit(sink, "kafka")
+    report = audit(sink, "kafka", str(tmp_path / "spool"))
     assert [a.verdict for a in report.answers] == [Verdict.PASS] * 4, report.failed
+    assert "rename of the spool" in {finding.name for finding in report.findings}
     assert topics_are(sink)
 
 

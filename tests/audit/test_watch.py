@@ -268,6 +268,18 @@ def test_a_pipeline_whose_sinks_do_not_spool_has_no_spool_to_watch(tmp_path):
     assert spool_of(Pipeline("refunds", RateSource(10), sinks)) == {}
 
 
+@pytest.mark.parametrize("way", ["spooled", "sharded", "prepared"])
+def test_the_spool_of_a_kafka_sink_is_watched_by_every_way(way, tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("tmpfs / tmpfs rw 0 0\n")
+    monkeypatch.setattr(mount, "MOUNTS", mounts)
+    sinks = {"out": KafkaSink("127.0.0.1:1", topic="refunds", way=way)}
+    spool = spool_of(Pipeline("refunds", RateSource(10), sinks, spool=str(tmp_path / "spool")))["the spool"]
+    found = {probe.name: probe.look() for probe in spool.probes()}
+    assert (found["file system"].value, found["file system"].severity) == ("tmpfs", Severity.WARNS)
+    assert "rename" in found
+
+
 def test_a_state_store_whose_connection_stops_to_wait_for_the_disk_stops_the_pipeline(sink, tmp_path):
     with closing(open_store(f"sqlite:///{tmp_path}/state.db")) as store:
         stage = Stage({"refunds": sink}, store)

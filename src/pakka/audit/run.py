@@ -16,10 +16,9 @@ from pakka.audit.interrogate import interrogate
 from pakka.audit.report import Report
 from pakka.audit.scratch import ground_of
 from pakka.contract.audit import Finding, Probing
-from pakka.contract.sink import Sink, chosen
+from pakka.contract.sink import Sink, chosen, uses_spool
 from pakka.coordinator.watch import look
 from pakka.durability import Spool
-from pakka.model.guarantee import Way
 
 
 def audit(sink: Sink, kind: str, spool: str | None = None, slots: int | None = None, start: Start = spawn) -> Report:
@@ -34,7 +33,7 @@ def audit(sink: Sink, kind: str, spool: str | None = None, slots: int | None = N
         with ground_of(sink, spool) as ground:
             # Settings are read while the scratch area stands: now the system is as it is when a pipeline runs.
             answers, findings = interrogate(ground, cast), findings_of(sink)
-        if spool is not None and sink.guarantee().way is Way.SPOOLED:
+        if spool is not None and uses_spool(sink):
             findings += [replace(look("the spool", p), name=f"{p.name} of the spool") for p in Spool(spool).probes()]
     return Report(
         sink.target(),

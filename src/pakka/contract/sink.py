@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pakka.model.epoch import Epoch
-from pakka.model.guarantee import SinkGuarantee
+from pakka.model.guarantee import SinkGuarantee, Way
 from pakka.model.id import Binding, Slot
 from pakka.model.outcome import Outcome
 from pakka.model.prepared import Prepared
@@ -180,6 +180,20 @@ class Choosing(Protocol):
 
         `slots` is how many an epoch has at most, where the pipeline says so.
         """
+
+
+@runtime_checkable
+class Spooling(Protocol):
+    """The power to say whether pakka's spool is rested on, where the way does not tell. For sinks."""
+
+    @property
+    def uses_spool(self) -> bool:
+        """Whether rows, a copy of them or a fence are kept in the spool: then the sink is no more durable than it is."""
+
+
+def uses_spool(sink: Sink) -> bool:
+    """Whether what a sink promises rests on pakka's spool: as it says itself, or by its way."""
+    return sink.uses_spool if isinstance(sink, Spooling) else sink.guarantee().way is Way.SPOOLED
 
 
 def chosen(sink: Sink, slots: int | None) -> Sink:

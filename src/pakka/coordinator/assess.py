@@ -8,8 +8,9 @@ what would mend it.
 from __future__ import annotations
 
 from pakka.contract.pipeline import Pipeline
+from pakka.contract.sink import uses_spool
 from pakka.errors import RefusedError
-from pakka.model.guarantee import Guarantee, Level, Part, Way
+from pakka.model.guarantee import Guarantee, Level, Part
 
 
 def assess(pipeline: Pipeline, store_is_shared: bool, master: str, spool_is_shared: bool = False) -> Guarantee:
@@ -53,7 +54,7 @@ def _durability(pipeline: Pipeline, store_is_shared: bool, master: str, spool_is
             f"Spark runs on {master}, and the state store is a file of the driver's machine, which another driver cannot see",
             "use a state store that every machine reaches, `state: postgresql://...`",
         )
-    spooled = [name for name, out in pipeline.outputs.items() if out.sink.guarantee().way is Way.SPOOLED]
+    spooled = [name for name, out in pipeline.outputs.items() if uses_spool(out.sink)]
     if spooled and not spool_is_shared:
         return Part(
             "durability",

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pakka.contract.audit import Finding, Probe, Probing, Severity
+from pakka.contract.sink import uses_spool
 from pakka.coordinator.retry import Retry
 from pakka.durability import Spool
 from pakka.errors import PakkaError, RefusedError, UnavailableError
 from pakka.model.event import Listen, Noticed
-from pakka.model.guarantee import Way
 
 if TYPE_CHECKING:
     from pakka.contract.pipeline import Pipeline
@@ -74,8 +74,8 @@ class Watch:
 
 
 def spool_of(pipeline: Pipeline) -> dict[str, Probing]:
-    """The spool by the words a user knows, if a sink of the pipeline keeps its rows there."""
-    is_used = any(output.sink.guarantee().way is Way.SPOOLED for output in pipeline.outputs.values())
+    """The spool by the words a user knows, if a sink of the pipeline rests on it."""
+    is_used = any(uses_spool(output.sink) for output in pipeline.outputs.values())
     return {"the spool": Spool(pipeline.spool_path)} if is_used else {}
 
 

@@ -182,6 +182,11 @@ class KafkaSink(SpooledSink):
         return Packer(encode, Press(int(self.address.settings.get("batch.size", BATCH_BYTES)), self.codec))
 
     @property
+    def uses_spool(self) -> bool:
+        """By `way: prepared` too: who may prepare is settled there, and a transaction that has expired is sent again out of it."""
+        return True
+
+    @property
     def has_slots(self) -> bool:
         """Whether each slot has a transaction of its own."""
         return self.way != "spooled"

@@ -9,6 +9,7 @@ from pakka.contract.pipeline import Pipeline
 from pakka.coordinator.assess import assess, require
 from pakka.errors import RefusedError
 from pakka.model.guarantee import Guarantee, Level, Part, SinkGuarantee, Way
+from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.memory import MemorySink
 from pakka.sources.rate import RateSource
 
@@ -76,6 +77,15 @@ def test_a_cluster_with_shared_state_and_spool_is_exactly_once():
 def test_a_cluster_needs_no_spool_for_sinks_that_hold_prepared_rows_themselves():
     guarantee = assess(pipeline(table=TransactionalSink()), store_is_shared=True, master="yarn")
     assert guarantee.level is Level.EXACTLY_ONCE
+
+
+@pytest.mark.parametrize("way", ["spooled", "sharded", "prepared"])
+def test_a_cluster_needs_a_shared_spool_for_kafka_by_every_way(way):
+    kafka = pipeline(out=KafkaSink("127.0.0.1:1", topic="refunds", way=way))
+    (missing,) = assess(kafka, store_is_shared=True, master="yarn").missing
+    assert "sink `out` keeps prepared rows in .pakka/spool" in missing.because
+    assert missing.mend.startswith("put `spool` on a network file system")
+    assert not assess(kafka, store_is_shared=True, master="yarn", spool_is_shared=True).missing
 
 
 def test_a_source_that_cannot_be_read_again_is_named():
