@@ -47,7 +47,7 @@ PACKED = pa.schema(
     ],
     metadata={ROWS: "count"},
 )
-"""Batches as they lie in the spool, one a row. One without a topic is for that of the sink, which may have another name by now."""
+"""Batches as they lie in the spool, one a row. One without a topic is for that of the sink, which the prepared record names."""
 
 _HEAD = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")

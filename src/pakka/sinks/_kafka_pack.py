@@ -16,6 +16,7 @@ from pakka.model.id import Binding, Slot
 from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_batch import PACKED, Press
 from pakka.sinks._kafka_record import RecordEncoder
+from pakka.sinks._kafka_target import named
 from pakka.sinks._spool import CRC32C, SpoolWriter, as_it_is, staging_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class PackWriter:
     """One attempt at one slot by `way: spooled`."""
 
     def __init__(self, sink: KafkaSink, binding: Binding, slot: Slot, schema: pa.Schema) -> None:
+        self.sink = sink
         # First of all: it refuses what cannot be stored before anything is staged.
         self.packer = sink.open_packer(binding, schema)
         self.spool = open_spool(sink, binding, slot)
@@ -77,7 +79,7 @@ class PackWriter:
     def prepare(self, checksum: str) -> Prepared:
         for packed in self.packer.rest():
             self.spool.write(packed)
-        return self.spool.prepare(checksum)
+        return named(self.spool.prepare(checksum), self.sink)
 
     def discard(self) -> None:
         self.spool.discard()

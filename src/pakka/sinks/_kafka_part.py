@@ -51,9 +51,12 @@ def check_life(page: Page, found: Found, slots_topic: str) -> None:
         )
 
 
-def part_of(epoch: Epoch, slots_topic: str) -> str:
-    """What the ledger keeps of an epoch in part. It has another version, so that the `spooled` way does not take it for a whole one."""
-    entry = {"v": 2, "epoch": epoch.to_json(), "is_whole": False, "slots_topic": slots_topic}
+def part_of(epoch: Epoch, slots_topic: str, topic: str | None) -> str:
+    """What the ledger keeps of an epoch in part. It has another version, so that the `spooled` way does not take it for a whole one.
+
+    `topic` is that of all rows; None: each names its own.
+    """
+    entry = {"v": 2, "epoch": epoch.to_json(), "is_whole": False, "slots_topic": slots_topic, "topic": topic}
     return json.dumps(entry, separators=(",", ":"))
 
 

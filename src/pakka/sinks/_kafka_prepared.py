@@ -43,6 +43,7 @@ from pakka.sinks._kafka_part import Known, UntoldError, check_life, entry_of, pa
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
+from pakka.sinks._kafka_target import check_part, check_records
 from pakka.sinks._spool import SpoolReader, clear, spool_errors, staging_of
 from pakka.sinks._staging import not_aborted
 from pakka.sinks._two_phase import Share
@@ -94,6 +95,7 @@ class PreparedCommitter:
         self.control.raise_fence(self.fence)
         page = self.control.page()
         self._check_fence(page)
+        check_part(self.binding, self.sink, page)
         self._slots_id = self.slots.make(self.control.book.cluster)
         # An epoch that was left in part has slots that are committed, and readers may wait for them.
         self.sweeper.sweep(self._topics)
@@ -125,6 +127,8 @@ class PreparedCommitter:
                 for record in prepared:
                     self._empty(record)
                 return [ALREADY_COMMITTED] * len(prepared)
+            # Before anything of this epoch is entered, and also if all that is left is to end what is open in the right topic.
+            check_records(self.binding, self.sink, prepared)
             self.control.know(topic for record in prepared for topic in record.detail.get("topics", ()))
             # 2. From the first visible row on, the ledger must be able to say whose epoch this is.
             try:
@@ -269,7 +273,7 @@ class PreparedCommitter:
             self._check_life(page)
         if page.epoch < epoch.number or not is_told:
             begun_with = json.loads(page.entry).get("slots_topic") if page.epoch == epoch.number else self._slots_id
-            entry = part_of(epoch, begun_with or self._slots_id)
+            entry = part_of(epoch, begun_with or self._slots_id, self.sink.topic or None)
             if not self.control.enter(Page(self.fence, epoch.number, entry)):
                 return None
             self._told = self.control.topics

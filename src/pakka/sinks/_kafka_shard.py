@@ -34,6 +34,7 @@ from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_pack import PackWriter
 from pakka.sinks._kafka_part import Known, UntoldError, shares_of
 from pakka.sinks._kafka_prepared import PreparedCommitter, entered_of, handle_of
+from pakka.sinks._kafka_target import check_records
 from pakka.sinks._spool import SpoolReader, staging_of
 from pakka.sinks._two_phase import Share
 
@@ -94,6 +95,7 @@ class Shard:
 
     def _send(self, sender: Sender) -> Sent:
         slot, entered = self.record.slot, entered_of(self.record)
+        check_records(self.binding, self.sink, [self.record])
         sender.know(self.record.detail.get("topics", ()))
         # 1. Nobody else sends it from here on. Who comes too late takes the id from nobody.
         page = sender.own(self.fence) if self._is_wanted(sender.seen()) else None

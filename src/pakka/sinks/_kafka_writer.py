@@ -31,6 +31,7 @@ from pakka.sinks._kafka_post import Post
 from pakka.sinks._kafka_produce import Outbox, Seat
 from pakka.sinks._kafka_raw import PROTOCOL
 from pakka.sinks._kafka_slots import Entered
+from pakka.sinks._kafka_target import named
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -66,6 +67,20 @@ class KafkaWriter:
             self.rows += batch.num_rows
 
     def prepare(self, checksum: str) -> Prepared:
+        return named(self._prepare(checksum), self.sink)
+
+    def discard(self) -> None:
+        if self._outbox is not None:
+            self._let_go()
+        handle, self._handle = self._handle, None
+        try:
+            if handle is not None:
+                self.post.end(handle, is_commit=False)
+        finally:
+            self._close()
+        self.spool.discard()
+
+    def _prepare(self, checksum: str) -> Prepared:
         with self._told():
             self._keep(self.packer.rest())
             if self._is_visible:
@@ -84,17 +99,6 @@ class KafkaWriter:
         self._close()
         reach("task.kafka.prepared", self.slot.epoch)
         return Prepared(self.slot, copy.rows, checksum, {**copy.detail, **self._detail(handle)})
-
-    def discard(self) -> None:
-        if self._outbox is not None:
-            self._let_go()
-        handle, self._handle = self._handle, None
-        try:
-            if handle is not None:
-                self.post.end(handle, is_commit=False)
-        finally:
-            self._close()
-        self.spool.discard()
 
     def _keep(self, packs: Iterator[pa.RecordBatch]) -> None:
         """Into the spool, and on the way. Of a slot that is visible they are only made, which refuses what must be refused."""

