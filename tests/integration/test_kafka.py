@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -430,6 +431,20 @@ def test_a_pattern_takes_every_topic_but_those_that_brokers_keep_for_themselves(
         assert memory.column("out", "id") == [0, 1, 2]
     finally:
         topics.drop()
+
+
+def test_a_topic_that_only_java_finds_by_the_pattern_is_not_read(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """`\\101`: Java repeats the first group, and Python takes the character of that number."""
+    topic = kafka_topics.create("aa01")
+    clients.send(topic, settlements(0, 3))
+    every = source((), pattern=f"{re.escape(kafka_topics.prefix)}(a)\\101")
+    with pytest.raises(RefusedError, match=f"Spark reads topic `{topic}`, which pakka does not see by the pattern"):
+        told.run(pakka.Pipeline("refunds", every, {"out": memory["out"]}))
+    assert memory.rows("out") == []
+    with pytest.raises(ConfigError, match="is not a regular expression of Java"):
+        told.run(pakka.Pipeline("named", source((), pattern="(?P<n>a)"), {"out": memory["out"]}))
 
 
 def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics, clients, source, memory, told):

@@ -20,6 +20,7 @@ from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.model.event import Noticed
+from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
 
 STALLED_AFTER_S = 30.0
@@ -29,22 +30,6 @@ _DENIED = re.compile(r"TopicAuthorizationException: (.*)")
 _LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
 
 Offsets = dict[str, dict[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The topics that the source reads: these, or all whose names match."""
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-
-    def of(self, cluster: Cluster) -> dict[str, Topic | None]:
-        names = self.names
-        if self.pattern is not None:
-            # As Spark does it: the whole name, by Java's rules, which are Python's for all that names are made of.
-            whole = re.compile(self.pattern)
-            names = tuple(name for name in cluster.names() if whole.fullmatch(name))
-        return cluster.topics(names)
 
 
 @dataclass(slots=True)
@@ -82,6 +67,7 @@ class KafkaLookout:
         self._after: Offsets = {}
         """Where the epoch under way ends."""
         self._stalls: dict[tuple[str, int], _Stall] = {}
+        self._untold: list[Noticed] = []
 
     # What the run asks.
 
@@ -105,6 +91,10 @@ class KafkaLookout:
 
     def position(self, offsets: str) -> str:
         self._after = offsets_of(offsets)
+        if not self._after.keys() <= self._topics.keys():
+            # Made since the last look; or Spark matches in another way. Seen before it is read, it can be compared once it was.
+            self._untold += self._look_again()
+            self._check_seen()
         reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in self._after.items()}
         where = {"cluster": self._id, "group": self.group, "offsets": reached}
         return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
@@ -113,11 +103,8 @@ class KafkaLookout:
         self._before = self._after
 
     def check(self) -> Sequence[Noticed]:
-        now = self._now()
-        notices = self._compare(self._topics, now)
-        if now != self._topics:
-            self._remember(now)
-        return notices
+        untold, self._untold = self._untold, []
+        return [*untold, *self._look_again()]
 
     def look(self, is_last: bool = False) -> Sequence[Noticed]:
         now = self.clock()
@@ -153,6 +140,25 @@ class KafkaLookout:
         """The admin client ends with the last who knows it."""
 
     # What is found.
+
+    def _look_again(self) -> list[Noticed]:
+        now = self._now()
+        notices = self._compare(self._topics, now)
+        if now != self._topics:
+            self._remember(now)
+        return notices
+
+    def _check_seen(self) -> None:
+        """Is every topic that Spark reads looked after?"""
+        unseen = sorted(self._after.keys() - self._topics.keys())
+        if unseen:
+            option = "`topics`" if self.wanted.pattern is None else f"the pattern `{self.wanted.pattern}`"
+            raise RefusedError(
+                f"{self._who}: Spark reads topic `{unseen[0]}`, which pakka does not see by {option}: whether it is made again, or loses records, "
+                "would pass unnoticed; nothing of that epoch is visible",
+                hint="write `pattern` so that Java and Python read it alike, or name the topics in `topics`; or let the user of `settings` "
+                "describe the topic, if it may not",
+            )
 
     def _compare(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
         for name, before in known.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,8 +20,9 @@ from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
-from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in
+from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, offsets_in
 from pakka.sources._kafka_settings import consumer_options, split
+from pakka.sources._kafka_topics import Wanted, check_java, check_pattern
 from pakka.sources._note import Note
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class KafkaSource:
         if self.max_offsets_per_epoch is not None and self.max_offsets_per_epoch < 1:
             raise ConfigError(f"{WHOSE}: max_offsets_per_epoch is {self.max_offsets_per_epoch}; at least 1 is needed")
         if self.pattern is not None:
-            _check_pattern(self.pattern)
+            check_pattern(WHOSE, self.pattern)
         if not isinstance(self.start, str):
             _check_partitions(self.start)
         elif self.start not in ("earliest", "latest"):
@@ -142,6 +142,8 @@ class KafkaSource:
 
     def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         ours, own = split(WHOSE, self.settings)
+        if self.pattern is not None:
+            check_java(WHOSE, spark, self.pattern)
         topics = self._found()
         reader = spark.readStream.format("kafka").options(**consumer_options(WHOSE, ours, own))
         reader = reader.option("kafka.bootstrap.servers", self.address.servers).options(**self._start(topics))
@@ -251,13 +253,6 @@ class KafkaSource:
                 f"{WHOSE}: the schema has a column `{own[0]}`, which is a name that is kept for what is said of a record",
                 hint="take `format: raw`, and decode the values in `process`",
             )
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{WHOSE}: pattern {pattern!r} is not a regular expression: {error}") from error
 
 
 def _check_partitions(start: Mapping[str, Mapping[str, int]]) -> None:

@@ -6,12 +6,13 @@ from contextlib import nullcontext
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pakka.errors import PakkaError, RegressError
+from pakka.errors import PakkaError, RefusedError, RegressError
 from pakka.kafka_cluster import Topic
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.sources import _kafka_lookout
-from pakka.sources._kafka_lookout import KafkaLookout, Wanted
+from pakka.sources._kafka_lookout import KafkaLookout
+from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
 
 
@@ -151,6 +152,30 @@ def test_a_topic_that_was_read_and_not_noted_is_not_said_to_be_new(open_, cluste
     open_(Wanted(pattern="t")).begin(None, is_new=True)
     cluster.parts["u"] = ("id-u", 1)
     assert list(open_(Wanted(pattern="t|u")).begin('{"t":{"0":5},"u":{"0":3}}', is_new=False)) == []
+
+
+def test_a_topic_that_spark_reads_and_nobody_sees_is_refused_before_it_is_read(open_, cluster):
+    lookout = open_(Wanted(pattern="t.?"))
+    lookout.begin(None, is_new=True)
+    with pytest.raises(
+        RefusedError, match="Spark reads topic `other`, which pakka does not see by the pattern `t"
+    ) as e:
+        lookout.position('{"t":{"0":5},"other":{"0":1}}')
+    assert "name the topics in `topics`" in e.value.hint
+
+
+def test_a_topic_that_was_made_since_the_last_look_is_seen_before_it_is_read_and_told_once(open_, cluster):
+    lookout = open_(Wanted(pattern="t.?"))
+    lookout.begin(None, is_new=True)
+    cluster.parts["t2"] = ("id-9", 1)
+    lookout.position('{"t":{"0":5},"t2":{"0":1}}')
+    [new] = lookout.check()
+    assert "topic `t2` is new" in new.message
+    assert list(lookout.check()) == []
+    lookout.position('{"t":{"0":5},"t2":{"0":1}}')
+    cluster.parts["t2"] = ("id-10", 1)
+    with pytest.raises(RegressError, match="topic `t2` was deleted and made again"):
+        lookout.check()
 
 
 def test_an_error_of_the_clusters_names_the_pipeline(open_, cluster, monkeypatch):
