@@ -409,6 +409,63 @@ def test_new_partitions_are_told_of_and_read_from_their_beginning(
     assert told.run(pipeline) == []
 
 
+def test_a_topic_that_is_added_and_has_lost_its_first_records_is_refused_with_the_way_on(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic, other = kafka_topics.create("in"), kafka_topics.create("other")
+    clients.send(topic, settlements(0, 3))
+    clients.send(other, settlements(100, 6))
+    clients.forget(other, 0, before=4)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    told.run(pipeline)
+    clients.send(topic, settlements(3, 1))
+    both = replace(pipeline, source=source((topic, other)))
+    with pytest.raises(
+        RegressError, match=f"topic `{other}` partition 0 is new to this pipeline and begins at offset 4"
+    ) as caught:
+        told.run(both)
+    # Nothing was started, so that it may be taken out again.
+    told.run(pipeline)
+    assert memory.column("out", "id") == [0, 1, 2, 3]
+    with pytest.raises(RegressError, match="begins at offset 4") as caught:
+        told.run(both)
+    start = json.loads(caught.value.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 4}, other: {"0": 4}}
+    reset(pipeline)
+    told.run(replace(both, source=source((topic, other), start=start)))
+    assert memory.column("out", "id") == [0, 1, 2, 3, 104, 105]
+
+
+def test_a_topic_without_its_first_records_that_comes_to_match_under_a_running_pipeline_stops_it_with_the_way_on(
+    spark, here, kafka_topics, clients, source, memory
+):
+    topic = kafka_topics.create("a")
+    clients.send(topic, settlements(0, 3))
+    every = source((), pattern=f"{kafka_topics.prefix}.")
+    pipeline = pakka.Pipeline("refunds", every, {"out": memory["out"]}, trigger=pakka.Trigger(0.2))
+
+    def listen(event) -> None:
+        # Spark waits here, and sees the topic as it is afterwards.
+        if isinstance(event, Delivered) and event.epoch == 0:
+            made = kafka_topics.create("b")
+            clients.send(made, settlements(100, 6))
+            clients.forget(made, 0, before=4)
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(pakka.run, pipeline, listen=listen, stop=stop)
+        try:
+            error = running.exception(timeout=180)
+        finally:
+            stop.set()
+    made = kafka_topics.name("b")
+    assert isinstance(error, RegressError), error
+    assert f"topic `{made}` partition 0 is new to this pipeline and begins at offset 4" in error.message
+    start = json.loads(error.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 3}, made: {"0": 4}}
+    assert memory.column("out", "id") == [0, 1, 2]
+
+
 def test_a_pattern_takes_every_topic_but_those_that_brokers_keep_for_themselves(
     spark, here, kafka_server, clients, source, memory, told
 ):

@@ -63,7 +63,9 @@ class KafkaLookout:
         self._id = ""
         self._topics: dict[str, Topic] = {}
         self._before: Offsets = {}
-        """Up to here all is delivered."""
+        """Up to here all is delivered, or nothing was to be read."""
+        self._is_placed = False
+        """Whether that is known: Spark writes where a new pipeline begins when it begins."""
         self._after: Offsets = {}
         """Where the epoch under way ends."""
         self._stalls: dict[tuple[str, int], _Stall] = {}
@@ -71,11 +73,12 @@ class KafkaLookout:
 
     # What the run asks.
 
-    def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
+    def begin(self, offsets: str | None, is_new: bool, first: str | None = None) -> Sequence[Noticed]:
         with self._told():
             self._id = self.cluster.id
-        self._after = offsets_of(offsets) if offsets else {}
-        self._before = self._after
+        place = offsets or first
+        self._is_placed = place is not None
+        self._before = self._after = offsets_of(place) if place else {}
         now = self._now()
         noted = None if is_new else self.note.read()
         notices: list[Noticed] = [] if is_new or noted is not None else [self._unnoted()]
@@ -85,8 +88,11 @@ class KafkaLookout:
             notices = self._compare(known, now)
         if self.wanted.pattern is not None and not now:
             notices.append(self._nothing_matches())
-        self._remember(now)
+        self._topics = now
         self._check_kept()
+        self._check_added()
+        # Not before: who takes a topic out again that was refused has read nothing of it.
+        self._remember(now)
         return notices
 
     def position(self, offsets: str) -> str:
@@ -101,6 +107,7 @@ class KafkaLookout:
 
     def passed(self) -> None:
         self._before = self._after
+        self._is_placed = True
 
     def check(self) -> Sequence[Noticed]:
         untold, self._untold = self._untold, []
@@ -129,6 +136,7 @@ class KafkaLookout:
         try:
             self.check()
             self._check_kept()
+            self._check_added()
         except PakkaError as reason:
             return reason
         return RefusedError(
@@ -243,6 +251,22 @@ class KafkaLookout:
                     raise self._refused(
                         f"topic `{name}` partition {partition}: the records from offset {reached[partition]} to {start - 1} are gone before "
                         "they were read: retention has passed over them",
+                        self._next(),
+                    )
+
+    def _check_added(self) -> None:
+        """Spark takes a partition that it has not read before from offset 0 or not at all: it cannot tell what was taken from the beginning."""
+        for name, topic in self._topics.items() if self._is_placed else ():
+            added = [p for p in topic.partitions if p not in self._before.get(name, {})]
+            if not added:
+                continue
+            with self._told(name):
+                starts = self.cluster.start_offsets(name, added)
+            for partition, start in starts.items():
+                if start > 0:
+                    raise self._refused(
+                        f"topic `{name}` partition {partition} is new to this pipeline and begins at offset {start}: what was before is gone, as by "
+                        "retention, and Spark reads a partition that is added only from offset 0 on",
                         self._next(),
                     )
 

@@ -206,6 +206,43 @@ def test_records_that_are_gone_are_named_by_partition_and_offset(open_, cluster)
     assert '`start: {"t": {"0": 5, "1": 9}}`' in e.value.hint
 
 
+def test_what_is_added_and_does_not_begin_at_zero_is_refused_with_the_way_on(open_, cluster):
+    """As Spark would: at the start, and when it has met it."""
+    open_().begin(None, is_new=True)
+    cluster.parts["t"] = ("id-1", 3)
+    cluster.starts = {1: 6, 2: 4}
+    refusal = "topic `t` partition 2 is new to this pipeline and begins at offset 4: what was before is gone"
+    # Up to here delivered; or nothing is, and here it began.
+    for lookout, place in ((open_(), {"offsets": REACHED}), (open_(), {"offsets": None, "first": REACHED})):
+        with pytest.raises(RegressError, match=refusal) as e:
+            lookout.begin(is_new=False, **place)
+        assert '`start: {"t": {"0": 5, "1": 7, "2": 4}}`' in e.value.hint
+    running = open_()
+    cluster.parts["t"] = ("id-1", 2)
+    running.begin(REACHED, is_new=False)
+    cluster.parts["t"] = ("id-1", 3)
+    found = running.explain(RuntimeError("[KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO] x"))
+    assert refusal in found.message
+
+
+def test_a_topic_that_was_refused_was_not_read_and_may_be_taken_out_again(open_, cluster):
+    open_().begin(None, is_new=True)
+    cluster.parts["u"] = ("id-u", 1)
+    cluster.starts = {0: 4}
+    with pytest.raises(RegressError, match="topic `u` partition 0 is new"):
+        open_(Wanted(("t", "u"))).begin(REACHED, is_new=False)
+    assert list(open_().begin(REACHED, is_new=False)) == []
+
+
+def test_a_new_pipeline_begins_wherever_its_topics_do(open_, cluster):
+    cluster.starts = {0: 4}
+    lookout = open_()
+    assert list(lookout.begin(None, is_new=True)) == []
+    # Before its first epoch nobody knows yet where Spark has begun.
+    lost = RuntimeError("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost")
+    assert "are gone which it was to read" in lookout.explain(lost).message
+
+
 def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     lookout = open_()
     lookout.begin(REACHED, is_new=True)
