@@ -272,6 +272,51 @@ def test_a_new_pipeline_begins_where_it_is_told_to(spark, here, kafka_topics, cl
         assert memory.column(name, "id") == ids, name
 
 
+def test_a_start_that_the_topic_does_not_have_is_refused_and_can_be_corrected(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, settlements(0, 8))
+    clients.forget(topic, 0, before=3)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    for offset in (2, 9):
+        with pytest.raises(
+            RegressError,
+            match=f"`start` says offset {offset} of .*, which has offsets from 3 on, and the next one is 8",
+        ):
+            told.run(replace(pipeline, source=source(topic, start={topic: {"0": offset}})))
+    # Nothing was noted of it.
+    told.run(replace(pipeline, source=source(topic, start={topic: {"0": 5}})))
+    assert memory.column("out", "id") == [5, 6, 7]
+    # Nor does one that is behind everything begin anywhere but there.
+    ahead = pakka.Pipeline(
+        "ahead", source(topic, start={topic: {"0": 8}}), {"out": memory["ahead"]}, checkpoint="cp/ahead"
+    )
+    told.run(ahead)
+    clients.send(topic, settlements(8, 1))
+    told.run(ahead)
+    assert memory.column("ahead", "id") == [8]
+
+
+def test_a_start_that_is_changed_after_a_first_run_that_delivered_nothing_says_what_to_remove(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, [*settlements(0, 3), b"poison", *settlements(4, 2)])
+    pipeline = pakka.Pipeline("refunds", source(topic, start={topic: {"0": 2}}), {"out": memory["out"]})
+    with pytest.raises(AbortedError, match="cannot be decoded"):
+        told.run(pipeline)
+    behind = replace(pipeline, source=source(topic, start={topic: {"0": 4}}))
+    with pytest.raises(RegressError, match=r"offset 4 of .*, of which nothing is delivered, begins at 2") as caught:
+        told.run(behind)
+    assert caught.value.hint.startswith(f"remove the directory {pipeline.checkpoint_path}, and run again")
+    with pytest.raises(RegressError, match=r"the earliest, which is 0, of .* begins at 2"):
+        told.run(replace(pipeline, source=source(topic)))
+    shutil.rmtree(pipeline.checkpoint_path)
+    told.run(behind)
+    assert memory.column("out", "id") == [4, 5]
+
+
 def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     spark, here, kafka_topics, clients, source, memory, told
 ):

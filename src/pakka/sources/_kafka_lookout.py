@@ -20,6 +20,7 @@ from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.model.event import Noticed
+from pakka.sources._kafka_offsets import Offsets, misfit, moved, offsets_of, spelt
 from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
 
@@ -28,8 +29,6 @@ STALLED_AFTER_S = 30.0
 WHOSE = "source kafka"
 _DENIED = re.compile(r"TopicAuthorizationException: (.*)")
 _LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
-
-Offsets = dict[str, dict[int, int]]
 
 
 @dataclass(slots=True)
@@ -51,6 +50,7 @@ class KafkaLookout:
         pipeline: str,
         group: str,
         note: Note,
+        start: Offsets | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.address = address
@@ -58,6 +58,7 @@ class KafkaLookout:
         self.pipeline = pipeline
         self.group = group
         self.note = note
+        self.start = start
         self.clock = clock
         self.cluster = Cluster(address, WHOSE)
         self._id = ""
@@ -89,6 +90,8 @@ class KafkaLookout:
         if self.wanted.pattern is not None and not now:
             notices.append(self._nothing_matches())
         self._topics = now
+        if offsets is None:
+            self._check_start(offsets_of(first) if first else None)
         self._check_kept()
         self._check_added()
         # Not before: who takes a topic out again that was refused has read nothing of it.
@@ -176,7 +179,7 @@ class KafkaLookout:
             if after.id != before.id:
                 raise self._refused(
                     f"topic `{name}` was deleted and made again: its id was {before.id}, and is {after.id}; the records that were not "
-                    f"read before are lost, and other ones stand under the offsets after {_spelt(self._before.get(name, {}))}",
+                    f"read before are lost, and other ones stand under the offsets after {spelt(self._before.get(name, {}))}",
                     self._next(anew=name),
                 )
             if len(after.partitions) < len(before.partitions):
@@ -187,7 +190,7 @@ class KafkaLookout:
         return [*self._more_partitions(known, now), *self._more_topics(known, now)]
 
     def _dropped(self, name: str) -> RegressError:
-        reached = f"it was read up to {_spelt(self._before.get(name, {}))}"
+        reached = f"it was read up to {spelt(self._before.get(name, {}))}"
         with self._told(name):
             is_there = self.cluster.topics([name])[name] is not None
         if not is_there:
@@ -253,6 +256,23 @@ class KafkaLookout:
                         "they were read: retention has passed over them",
                         self._next(),
                     )
+
+    def _check_start(self, noted: Offsets | None) -> None:
+        """Nothing is delivered: does `start` name what is there? Spark looks at it when it reads, and has noted it by then."""
+        # The notes are beside the checkpoint.
+        anew = "" if noted is None else f"remove the directory {self.note.directory.removesuffix('.source')}, and "
+        for name, topic in self._topics.items() if self.start is not None else ():
+            named = (self.start or {}).get(name, {})
+            if noted is None and not named:
+                continue
+            with self._told(name):
+                firsts = self.cluster.start_offsets(name, topic.partitions)
+                ends, wholes = (self.cluster.end_offsets(name, topic.partitions, is_committed=c) for c in (True, False))
+            if noted is not None and (found := moved(name, named, noted.get(name, {}), firsts)):
+                raise self._refused(found, f"{anew}run again; or set `start` as it was")
+            if found := misfit(name, named, firsts, ends, wholes):
+                right = "set `start` to an offset that it has, or to the next one, and run again"
+                raise self._refused(found, f"{anew}{right}")
 
     def _check_added(self) -> None:
         """Spark takes a partition that it has not read before from offset 0 or not at all: it cannot tell what was taken from the beginning."""
@@ -340,21 +360,6 @@ class KafkaLookout:
         data = {"v": 1, "cluster": self._id, "topics": noted}
         if self.note.read() != data:
             self.note.write(data)
-
-
-def offsets_of(text: str) -> Offsets:
-    """Spark's own form: `{"topic": {"partition": offset}}`."""
-    return {str(t): {int(p): int(o) for p, o in parts.items()} for t, parts in json.loads(text).items()}
-
-
-def offsets_in(position: str) -> Offsets:
-    """The offsets in what `KafkaLookout.position` has told; none if it is empty, or another source's."""
-    where = json.loads(position).get("kafka", {}) if position else {}
-    return offsets_of(json.dumps(where.get("offsets", {})))
-
-
-def _spelt(offsets: Mapping[int, int]) -> str:
-    return ", ".join(f"{o} in partition {p}" for p, o in sorted(offsets.items())) or "nothing"
 
 
 def _first(error: BaseException) -> str:

@@ -20,7 +20,8 @@ from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
-from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, offsets_in
+from pakka.sources._kafka_lookout import WHOSE, KafkaLookout
+from pakka.sources._kafka_offsets import named, offsets_in
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources._kafka_topics import Wanted, check_java, check_pattern
 from pakka.sources._note import Note
@@ -89,9 +90,8 @@ class KafkaSource:
             raise ConfigError(f"{WHOSE}: max_offsets_per_epoch is {self.max_offsets_per_epoch}; at least 1 is needed")
         if self.pattern is not None:
             check_pattern(WHOSE, self.pattern)
-        if not isinstance(self.start, str):
-            _check_partitions(self.start)
-        elif self.start not in ("earliest", "latest"):
+        named(WHOSE, self.start)
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
             _instant_ms(self.start)
         ours, own = split(WHOSE, self.settings)
         consumer_options(WHOSE, {n: v for n, v in ours.items() if not n.endswith(".location")}, own)
@@ -138,7 +138,8 @@ class KafkaSource:
 
     def open_lookout(self, spark: SparkSession, pipeline: str, notes: str) -> KafkaLookout:
         group = self.group or f"pakka.{pipeline}"
-        return KafkaLookout(self.address, self._wanted, pipeline, group, Note(spark, notes, "kafka.json"))
+        note = Note(spark, notes, "kafka.json")
+        return KafkaLookout(self.address, self._wanted, pipeline, group, note, named(WHOSE, self.start))
 
     def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         ours, own = split(WHOSE, self.settings)
@@ -253,16 +254,6 @@ class KafkaSource:
                 f"{WHOSE}: the schema has a column `{own[0]}`, which is a name that is kept for what is said of a record",
                 hint="take `format: raw`, and decode the values in `process`",
             )
-
-
-def _check_partitions(start: Mapping[str, Mapping[str, int]]) -> None:
-    named = [(topic, str(partition)) for topic, offsets in start.items() for partition in offsets]
-    odd = [(topic, partition) for topic, partition in named if not partition.isdecimal()]
-    if odd:
-        raise ConfigError(
-            f"{WHOSE}: `start` names partition `{odd[0][1]}` of topic `{odd[0][0]}`, which is no number",
-            hint='write it as `{settlements: {"0": 90210}}`',
-        )
 
 
 def _instant_ms(text: str) -> int:

@@ -53,9 +53,9 @@ def open_(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(_kafka_lookout, "told", lambda *_: nullcontext())
     now = [1_700_000_000.0]
 
-    def make(wanted: Wanted = Wanted(("t",))) -> KafkaLookout:  # noqa: B008
+    def make(wanted: Wanted = Wanted(("t",)), start=None) -> KafkaLookout:  # noqa: B008
         note = Note(None, str(tmp_path / "cp.source"), "kafka.json")
-        lookout = KafkaLookout(Address("h:1"), wanted, "refunds", "pakka.refunds", note, clock=lambda: now[0])
+        lookout = KafkaLookout(Address("h:1"), wanted, "refunds", "pakka.refunds", note, start, clock=lambda: now[0])
         lookout.wait = lambda seconds: now.__setitem__(0, now[0] + seconds)
         return lookout
 
@@ -232,6 +232,56 @@ def test_a_topic_that_was_refused_was_not_read_and_may_be_taken_out_again(open_,
     with pytest.raises(RegressError, match="topic `u` partition 0 is new"):
         open_(Wanted(("t", "u"))).begin(REACHED, is_new=False)
     assert list(open_().begin(REACHED, is_new=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (3, "from 4 on, and the next one is 9"),
+        (11, "from 4 on, and the next one is 9, and up to 12 behind a transaction that is still open"),
+        (50, "from 4 on, and the next one is 9"),
+    ],
+)
+def test_a_start_that_the_topic_does_not_have_is_refused_before_spark_notes_it(open_, cluster, offset, words):
+    cluster.starts, cluster.stable, cluster.ends = {1: 4}, {1: 9}, {1: 12}
+    start = {"t": {1: offset}}
+    with pytest.raises(
+        RegressError,
+        match=f"`start` says offset {offset} of topic `t` partition 1, which has offsets {words}; nothing was",
+    ) as e:
+        open_(start=start).begin(None, is_new=True)
+    assert e.value.hint.startswith("set `start` to an offset")
+    # As of a driver that did not look: Spark goes on there whatever `start` says.
+    with pytest.raises(RegressError, match=words) as e:
+        open_(start=start).begin(None, is_new=False, first=f'{{"t":{{"0":0,"1":{offset}}}}}')
+    assert "/cp, and set `start`" in e.value.hint
+    for fits in (4, 9):
+        open_(start={"t": {1: fits}}).begin(None, is_new=True)
+    # What has begun goes on where it was.
+    assert list(open_(start=start).begin('{"t":{"0":0,"1":9}}', is_new=False)) == []
+
+
+def test_a_start_that_was_changed_before_anything_was_delivered_is_not_passed_over(open_, cluster):
+    cluster.parts["u"] = ("id-u", 1)
+    cluster.stable = cluster.ends = {0: 9, 1: 9}
+    noted = '{"t":{"0":5,"1":7}}'
+    cluster.starts = {0: 1}
+    for start, words in (
+        ({"t": {0: 6}}, "offset 6 of topic `t` partition 0, and the checkpoint, of which nothing .*, begins at 5"),
+        (
+            {"t": {0: 5, 1: 7}, "u": {0: 1}},
+            "offset 1 of topic `u` partition 0, and the checkpoint, .* does not know it yet",
+        ),
+        ({"t": {0: 5}}, "the earliest, which is 0, of topic `t` partition 1, and the checkpoint, .* begins at 7"),
+        ({}, "the earliest, which is 1, of topic `t` partition 0, and the checkpoint, .* begins at 5"),
+    ):
+        with pytest.raises(RegressError, match=words) as e:
+            open_(Wanted(("t", "u")), start).begin(None, is_new=False, first=noted)
+        assert e.value.hint.startswith("remove the directory /")
+        assert "/cp, and run again" in e.value.hint
+    # As it was; a time, and `latest`, of which nobody knows any more what they meant then.
+    for start in ({"t": {0: 5, 1: 7}}, None):
+        open_(start=start).begin(None, is_new=False, first=noted)
 
 
 def test_a_new_pipeline_begins_wherever_its_topics_do(open_, cluster):

@@ -116,6 +116,18 @@ def test_no_secret_is_shown():
             {"topics": "t", "schema": "id INT", "start": {"t": {"x": 1}}},
             "partition `x` of topic `t`, which is no number",
         ),
+        # What Spark takes for the end and the beginning, and what it fails of.
+        *(
+            ({"topics": "t", "schema": "id INT", "start": {"t": {"0": 1, "1": odd}}}, words)
+            for odd, words in (
+                (-1, "offset -1 of topic `t` partition 1; an offset is a whole number from 0 on"),
+                (-7, "offset -7"),
+                (1.5, "offset 1.5"),
+                ("3", "offset '3'"),
+                (True, "offset True"),
+                (None, "offset None"),
+            )
+        ),
         ({"topics": "t", "schema": "id INT", "servers": "nowhere"}, "is not a server"),
         ({"topics": "t", "schema": "id INT", "settings": {"security.protocol": "x"}}, "settings are not accepted"),
         ({"topics": "t", "schema": "id INT", "settings": {"sasl.username": "u"}}, "`sasl.mechanism` is ``"),
