@@ -407,6 +407,50 @@ def test_records_that_retention_took_before_they_were_read_are_named(
     assert memory.column("out", "id") == [0, 1, 2, 8, 9]
 
 
+def test_a_record_whose_time_spark_cannot_hold_is_named_and_can_be_passed_without_losing_another(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """In nanoseconds. Each hint is followed to the letter."""
+    topic = kafka_topics.create("in", partitions=2, message_timestamp_after_max_ms=str(2**63 - 1))
+    clients.send(topic, settlements(0, 2), partition=1)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]}, dead_letters=memory["dead"])
+    told.run(pipeline)
+    clients.send(topic, settlements(2, 3), partition=1)
+    clients.send(topic, settlements(5, 1), partition=1, timestamp=1_767_261_600_000_000_000)
+    clients.send(topic, settlements(6, 2), partition=1)
+    clients.send(topic, settlements(10, 40), partition=0)
+    place = f"topic `{topic}` partition 1: the record at offset 5 has the time 1767261600000000000 ms"
+    stopped: list[RefusedError] = []
+    while len(stopped) < 10:
+        try:
+            told.run(pipeline)
+            break
+        except RefusedError as error:
+            stopped.append(error)
+        hint = stopped[-1].hint
+        start = json.loads(hint.partition("start: ")[2].partition("`")[0])
+        limit = re.search("`max_offsets_per_epoch: ([0-9]+)`", hint)
+        reset(pipeline)
+        made = source(topic, start=start, max_offsets_per_epoch=int(limit[1]) if limit else None)
+        pipeline = replace(pipeline, source=made)
+    assert 2 <= len(stopped) < 10
+    assert all(place in error.message for error in stopped)
+    assert memory.column("out", "id") == [*range(5), 6, 7, *range(10, 50)]
+    assert memory.rows("dead") == []
+
+
+def test_a_record_whose_time_spark_cannot_hold_is_named_also_in_the_first_epoch(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in", message_timestamp_after_max_ms=str(2**63 - 1))
+    clients.send(topic, settlements(0, 2), timestamp=1_767_261_600_000_000_000)
+    pipeline = pakka.Pipeline("refunds", source(topic, format="raw", schema=None), {"out": memory["out"]})
+    for hint in ("nothing is delivered yet: run again", "to go on without it: remove the checkpoint directory"):
+        with pytest.raises(RefusedError, match=f"topic `{topic}` partition 0: the record at offset 0 has") as caught:
+            told.run(pipeline)
+        assert caught.value.hint.startswith(hint)
+
+
 def test_what_was_delivered_and_not_acknowledged_may_be_gone(spark, here, kafka_topics, clients, source, memory, told):
     """A driver that died between commit and acknowledge: Spark plans its last epoch again, and nobody reads it again."""
     topic = kafka_topics.create("in", partitions=2)

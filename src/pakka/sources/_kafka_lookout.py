@@ -8,7 +8,6 @@ left open holds back all that comes after it, in silence. Each of them is said h
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.model.event import Noticed
+from pakka.sources import _kafka_said as said
 from pakka.sources._kafka_offsets import Offsets, misfit, moved, offsets_of, spelt
 from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
@@ -27,8 +27,6 @@ from pakka.sources._note import Note
 STALLED_AFTER_S = 30.0
 """A transaction that holds back a partition for longer than this is told of."""
 WHOSE = "source kafka"
-_DENIED = re.compile(r"TopicAuthorizationException: (.*)")
-_LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
 
 
 @dataclass(slots=True)
@@ -129,12 +127,13 @@ class KafkaLookout:
         return found
 
     def explain(self, error: BaseException) -> PakkaError | None:
-        if denied := _DENIED.search(str(error)):
+        if denied := said.denied(error):
             return RefusedError(
-                f"{self._who}: Spark is not let in: {denied[1].strip()}; nothing of that epoch is visible",
-                hint=READ_RIGHTS,
+                f"{self._who}: Spark is not let in: {denied}; nothing of that epoch is visible", hint=READ_RIGHTS
             )
-        if not _LOSS.search(str(error)):
+        if mistimed := said.mistimed(error):
+            return self._mistimed(mistimed)
+        if not (lost := said.lost(error)):
             return None
         try:
             self.check()
@@ -143,7 +142,7 @@ class KafkaLookout:
         except PakkaError as reason:
             return reason
         return RefusedError(
-            f"{self._who}: Spark says that records are gone which it was to read: {_first(error)}; nothing of that epoch is visible",
+            f"{self._who}: Spark says that records are gone which it was to read: {lost}; nothing of that epoch is visible",
             hint="run again; if it is said again, compare the topic's retention with how far the pipeline is behind",
         )
 
@@ -198,7 +197,7 @@ class KafkaLookout:
         option = "`topics` names it no more" if self.wanted.pattern is None else "`pattern` matches it no more"
         return self._refused(
             f"topic `{name}` was read by this pipeline, and {option}; the topic itself is there; {reached}",
-            f"put it back; or {self._next(dropped=name, without='it')}",
+            f"put it back; or {self._next(dropped=name, goal='to go on without it')}",
         )
 
     def _more_partitions(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
@@ -290,6 +289,30 @@ class KafkaLookout:
                         self._next(),
                     )
 
+    def _mistimed(self, record: said.Mistimed) -> RefusedError:
+        """One record that Spark cannot make a row of, whatever is done with its value: no epoch that has it comes through."""
+        try:
+            hint = self._past(record.topic, record.partition, record.offset)
+        except PakkaError:
+            hint = "run again to be told how to go on behind it"
+        return RefusedError(
+            f"{self._who}: topic `{record.topic}` partition {record.partition}: the record at offset {record.offset} has the time {record.ms} ms, which is later than any that "
+            "Spark can hold: its producer counts in another unit; nothing of that epoch is visible",
+            hint=f"{hint}. Let the producer write milliseconds; a topic refuses such times by `message.timestamp.after.max.ms`, and takes its "
+            "own by `message.timestamp.type=LogAppendTime`",
+        )
+
+    def _past(self, topic: str, partition: int, offset: int) -> str:
+        """How to go on behind a record, and lose nothing that stands before it."""
+        if not self._is_placed:
+            return "nothing is delivered yet: run again to be told how to go on behind it"
+        before = offset - self._before.get(topic, {}).get(partition, 0)
+        if before > 0:
+            # Spark shares a limit out among the partitions that have something, so that no epoch which begins there gets as far as the record.
+            first = self._next(goal="to have first what stands before it", limit=before)
+            return f"{first}; the run after that stops again, and says how to go on"
+        return self._next(goal="to go on without it", behind=(topic, partition, offset + 1))
+
     def _check_cluster(self, noted: str) -> None:
         if noted != self._id:
             raise self._refused(
@@ -334,7 +357,14 @@ class KafkaLookout:
     def _refused(self, what: str, hint: str) -> RegressError:
         return RegressError(f"{self._who}: {what}; nothing was written", hint=hint)
 
-    def _next(self, anew: str | None = None, dropped: str | None = None, without: str = "what is gone") -> str:
+    def _next(
+        self,
+        anew: str | None = None,
+        dropped: str | None = None,
+        goal: str = "to go on without what is gone",
+        behind: tuple[str, int, int] | None = None,
+        limit: int | None = None,
+    ) -> str:
         """What to type to go on without the records that are gone, and without one of the others twice."""
         start: dict[str, dict[str, int]] = {}
         for name, topic in self._now().items():
@@ -344,9 +374,12 @@ class KafkaLookout:
             with self._told(name):
                 starts = self.cluster.start_offsets(name, topic.partitions)
             start[name] = {str(p): max(starts[p], reached.get(p, 0)) for p in topic.partitions}
+        if behind is not None:
+            start[behind[0]][str(behind[1])] = behind[2]
+        most = f" and `max_offsets_per_epoch: {limit}`" if limit is not None else ""
         return (
-            f"to go on without {without}: remove the checkpoint directory, set `start: "
-            f"{json.dumps(start)}` in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
+            f"{goal}: remove the checkpoint directory, set `start: "
+            f"{json.dumps(start)}`{most} in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
         )
 
     def _now(self) -> dict[str, Topic]:
@@ -360,8 +393,3 @@ class KafkaLookout:
         data = {"v": 1, "cluster": self._id, "topics": noted}
         if self.note.read() != data:
             self.note.write(data)
-
-
-def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if _LOSS.search(line)]
-    return (lines or [type(error).__name__])[0][:400]

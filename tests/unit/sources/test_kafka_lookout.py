@@ -306,6 +306,30 @@ def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     assert "are gone which it was to read" in lookout.explain(lost).message
 
 
+def test_a_record_whose_time_spark_cannot_hold_is_named_with_the_way_past_it(open_, cluster):
+    """Deep in what a task that failed has said: first what stands before it is delivered, and then what is behind it."""
+    cause = RuntimeError(
+        "Caused by: x: Record at topic t partition 1 offset 9 has timestamp value 1767261600000000000 that"
+    )
+    error = RuntimeError("a task failed for good: java.lang.ArithmeticException: long overflow")
+    error.__cause__ = cause
+    running = open_()
+    running.begin(None, is_new=True)
+    found = running.explain(error)
+    assert "topic `t` partition 1: the record at offset 9 has the time 1767261600000000000 ms, which" in found.message
+    assert found.hint.startswith("nothing is delivered yet: run again")
+    running = open_()
+    running.begin(None, is_new=False, first=REACHED)
+    hint = running.explain(error).hint
+    assert (
+        '`start: {"t": {"0": 5, "1": 7}}` and `max_offsets_per_epoch: 2` in the source, and type `pakka reset' in hint
+    )
+    assert "message.timestamp.type=LogAppendTime" in hint
+    running.position('{"t":{"0":6,"1":9}}')
+    running.passed()
+    assert '`start: {"t": {"0": 6, "1": 10}}` in the source, and type `pakka reset' in running.explain(error).hint
+
+
 def test_a_right_that_is_taken_away_is_told_in_our_words(open_):
     lookout = open_()
     lookout.begin(None, is_new=True)
