@@ -344,6 +344,25 @@ def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     assert memory.column("out", "id") == [0, 1, 2, 10, 11, 12, 13, 14, 100, 101]
 
 
+def test_a_topic_that_was_made_again_before_the_first_epoch_was_planned_is_refused(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """A driver that died when Spark had noted where it begins, and nothing else."""
+    topic = kafka_topics.create("in")
+    clients.send(topic, [*settlements(0, 3), b"poison"])
+    pipeline = pakka.Pipeline("refunds", source(topic, start={topic: {"0": 3}}), {"out": memory["out"]})
+    with pytest.raises(AbortedError, match="cannot be decoded"):
+        told.run(pipeline)
+    for name in ("0", ".0.crc"):
+        (Path(pipeline.checkpoint_path) / "offsets" / name).unlink()
+    kafka_topics.delete(topic)
+    kafka_topics.create("in")
+    clients.send(topic, settlements(10, 8))
+    with pytest.raises(RegressError, match=f"topic `{topic}` was deleted and made again"):
+        told.run(pipeline)
+    assert memory.rows("out") == []
+
+
 def test_a_topic_that_is_made_again_under_a_running_pipeline_stops_it(
     spark, here, kafka_topics, clients, source, memory
 ):

@@ -58,7 +58,8 @@ class KafkaSource:
     `{topic: {partition: offset}}`, where partitions that are not named begin at their earliest. A pipeline that has begun goes
     on where it was."""
     max_offsets_per_epoch: int | None = None
-    """At most so many offsets an epoch, over all partitions: the knob between large epochs and early results."""
+    """At most so many offsets an epoch, over all partitions, but one of each that has any: the knob between large epochs and early
+    results."""
     group: str | None = None
     """The consumer group under which a Kafka sink in the same cluster commits how far the pipeline is, in the same
     transaction as its rows, or as its ledger record if slots have their own; `pakka.PIPELINE` if not given."""

@@ -170,7 +170,8 @@ class Delivery:
         offsets = files.read(f"{root}/offsets/{batch}") if batch >= 0 else None
         begun = files.read(f"{root}/sources/0/0")
         try:
-            self.post.begin(offsets, checkpoint.planned < 0, begun)
+            # Spark notes where it begins before it plans the first epoch, and goes by it from then on.
+            self.post.begin(offsets, checkpoint.planned < 0 and begun is None, begun)
         except RegressError as error:
             first = accept_first(self.pipeline.name, run)
             if first is None:
