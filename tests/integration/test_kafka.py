@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -271,6 +272,51 @@ def test_a_new_pipeline_begins_where_it_is_told_to(spark, here, kafka_topics, cl
         assert memory.column(name, "id") == ids, name
 
 
+def test_a_start_that_the_topic_does_not_have_is_refused_and_can_be_corrected(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, settlements(0, 8))
+    clients.forget(topic, 0, before=3)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    for offset in (2, 9):
+        with pytest.raises(
+            RegressError,
+            match=f"`start` says offset {offset} of .*, which has offsets from 3 on, and the next one is 8",
+        ):
+            told.run(replace(pipeline, source=source(topic, start={topic: {"0": offset}})))
+    # Nothing was noted of it.
+    told.run(replace(pipeline, source=source(topic, start={topic: {"0": 5}})))
+    assert memory.column("out", "id") == [5, 6, 7]
+    # Nor does one that is behind everything begin anywhere but there.
+    ahead = pakka.Pipeline(
+        "ahead", source(topic, start={topic: {"0": 8}}), {"out": memory["ahead"]}, checkpoint="cp/ahead"
+    )
+    told.run(ahead)
+    clients.send(topic, settlements(8, 1))
+    told.run(ahead)
+    assert memory.column("ahead", "id") == [8]
+
+
+def test_a_start_that_is_changed_after_a_first_run_that_delivered_nothing_says_what_to_remove(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in")
+    clients.send(topic, [*settlements(0, 3), b"poison", *settlements(4, 2)])
+    pipeline = pakka.Pipeline("refunds", source(topic, start={topic: {"0": 2}}), {"out": memory["out"]})
+    with pytest.raises(AbortedError, match="cannot be decoded"):
+        told.run(pipeline)
+    behind = replace(pipeline, source=source(topic, start={topic: {"0": 4}}))
+    with pytest.raises(RegressError, match=r"offset 4 of .*, of which nothing is delivered, begins at 2") as caught:
+        told.run(behind)
+    assert caught.value.hint.startswith(f"remove the directory {pipeline.checkpoint_path}, and run again")
+    with pytest.raises(RegressError, match=r"the earliest, which is 0, of .* begins at 2"):
+        told.run(replace(pipeline, source=source(topic)))
+    shutil.rmtree(pipeline.checkpoint_path)
+    told.run(behind)
+    assert memory.column("out", "id") == [4, 5]
+
+
 def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     spark, here, kafka_topics, clients, source, memory, told
 ):
@@ -296,6 +342,25 @@ def test_a_topic_that_was_made_again_is_refused_with_what_to_do(
     reset(pipeline)
     told.run(replace(pipeline, source=source((topic, other), start=start)))
     assert memory.column("out", "id") == [0, 1, 2, 10, 11, 12, 13, 14, 100, 101]
+
+
+def test_a_topic_that_was_made_again_before_the_first_epoch_was_planned_is_refused(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """A driver that died when Spark had noted where it begins, and nothing else."""
+    topic = kafka_topics.create("in")
+    clients.send(topic, [*settlements(0, 3), b"poison"])
+    pipeline = pakka.Pipeline("refunds", source(topic, start={topic: {"0": 3}}), {"out": memory["out"]})
+    with pytest.raises(AbortedError, match="cannot be decoded"):
+        told.run(pipeline)
+    for name in ("0", ".0.crc"):
+        (Path(pipeline.checkpoint_path) / "offsets" / name).unlink()
+    kafka_topics.delete(topic)
+    kafka_topics.create("in")
+    clients.send(topic, settlements(10, 8))
+    with pytest.raises(RegressError, match=f"topic `{topic}` was deleted and made again"):
+        told.run(pipeline)
+    assert memory.rows("out") == []
 
 
 def test_a_topic_that_is_made_again_under_a_running_pipeline_stops_it(
@@ -361,6 +426,50 @@ def test_records_that_retention_took_before_they_were_read_are_named(
     assert memory.column("out", "id") == [0, 1, 2, 8, 9]
 
 
+def test_a_record_whose_time_spark_cannot_hold_is_named_and_can_be_passed_without_losing_another(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """In nanoseconds. Each hint is followed to the letter."""
+    topic = kafka_topics.create("in", partitions=2, message_timestamp_after_max_ms=str(2**63 - 1))
+    clients.send(topic, settlements(0, 2), partition=1)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]}, dead_letters=memory["dead"])
+    told.run(pipeline)
+    clients.send(topic, settlements(2, 3), partition=1)
+    clients.send(topic, settlements(5, 1), partition=1, timestamp=1_767_261_600_000_000_000)
+    clients.send(topic, settlements(6, 2), partition=1)
+    clients.send(topic, settlements(10, 40), partition=0)
+    place = f"topic `{topic}` partition 1: the record at offset 5 has the time 1767261600000000000 ms"
+    stopped: list[RefusedError] = []
+    while len(stopped) < 10:
+        try:
+            told.run(pipeline)
+            break
+        except RefusedError as error:
+            stopped.append(error)
+        hint = stopped[-1].hint
+        start = json.loads(hint.partition("start: ")[2].partition("`")[0])
+        limit = re.search("`max_offsets_per_epoch: ([0-9]+)`", hint)
+        reset(pipeline)
+        made = source(topic, start=start, max_offsets_per_epoch=int(limit[1]) if limit else None)
+        pipeline = replace(pipeline, source=made)
+    assert 2 <= len(stopped) < 10
+    assert all(place in error.message for error in stopped)
+    assert memory.column("out", "id") == [*range(5), 6, 7, *range(10, 50)]
+    assert memory.rows("dead") == []
+
+
+def test_a_record_whose_time_spark_cannot_hold_is_named_also_in_the_first_epoch(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic = kafka_topics.create("in", message_timestamp_after_max_ms=str(2**63 - 1))
+    clients.send(topic, settlements(0, 2), timestamp=1_767_261_600_000_000_000)
+    pipeline = pakka.Pipeline("refunds", source(topic, format="raw", schema=None), {"out": memory["out"]})
+    for hint in ("nothing is delivered yet: run again", "to go on without it: remove the checkpoint directory"):
+        with pytest.raises(RefusedError, match=f"topic `{topic}` partition 0: the record at offset 0 has") as caught:
+            told.run(pipeline)
+        assert caught.value.hint.startswith(hint)
+
+
 def test_what_was_delivered_and_not_acknowledged_may_be_gone(spark, here, kafka_topics, clients, source, memory, told):
     """A driver that died between commit and acknowledge: Spark plans its last epoch again, and nobody reads it again."""
     topic = kafka_topics.create("in", partitions=2)
@@ -408,6 +517,63 @@ def test_new_partitions_are_told_of_and_read_from_their_beginning(
     assert told.run(pipeline) == []
 
 
+def test_a_topic_that_is_added_and_has_lost_its_first_records_is_refused_with_the_way_on(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    topic, other = kafka_topics.create("in"), kafka_topics.create("other")
+    clients.send(topic, settlements(0, 3))
+    clients.send(other, settlements(100, 6))
+    clients.forget(other, 0, before=4)
+    pipeline = pakka.Pipeline("refunds", source(topic), {"out": memory["out"]})
+    told.run(pipeline)
+    clients.send(topic, settlements(3, 1))
+    both = replace(pipeline, source=source((topic, other)))
+    with pytest.raises(
+        RegressError, match=f"topic `{other}` partition 0 is new to this pipeline and begins at offset 4"
+    ) as caught:
+        told.run(both)
+    # Nothing was started, so that it may be taken out again.
+    told.run(pipeline)
+    assert memory.column("out", "id") == [0, 1, 2, 3]
+    with pytest.raises(RegressError, match="begins at offset 4") as caught:
+        told.run(both)
+    start = json.loads(caught.value.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 4}, other: {"0": 4}}
+    reset(pipeline)
+    told.run(replace(both, source=source((topic, other), start=start)))
+    assert memory.column("out", "id") == [0, 1, 2, 3, 104, 105]
+
+
+def test_a_topic_without_its_first_records_that_comes_to_match_under_a_running_pipeline_stops_it_with_the_way_on(
+    spark, here, kafka_topics, clients, source, memory
+):
+    topic = kafka_topics.create("a")
+    clients.send(topic, settlements(0, 3))
+    every = source((), pattern=f"{kafka_topics.prefix}.")
+    pipeline = pakka.Pipeline("refunds", every, {"out": memory["out"]}, trigger=pakka.Trigger(0.2))
+
+    def listen(event) -> None:
+        # Spark waits here, and sees the topic as it is afterwards.
+        if isinstance(event, Delivered) and event.epoch == 0:
+            made = kafka_topics.create("b")
+            clients.send(made, settlements(100, 6))
+            clients.forget(made, 0, before=4)
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(pakka.run, pipeline, listen=listen, stop=stop)
+        try:
+            error = running.exception(timeout=180)
+        finally:
+            stop.set()
+    made = kafka_topics.name("b")
+    assert isinstance(error, RegressError), error
+    assert f"topic `{made}` partition 0 is new to this pipeline and begins at offset 4" in error.message
+    start = json.loads(error.hint.partition("start: ")[2].partition("`")[0])
+    assert start == {topic: {"0": 3}, made: {"0": 4}}
+    assert memory.column("out", "id") == [0, 1, 2]
+
+
 def test_a_pattern_takes_every_topic_but_those_that_brokers_keep_for_themselves(
     spark, here, kafka_server, clients, source, memory, told
 ):
@@ -430,6 +596,20 @@ def test_a_pattern_takes_every_topic_but_those_that_brokers_keep_for_themselves(
         assert memory.column("out", "id") == [0, 1, 2]
     finally:
         topics.drop()
+
+
+def test_a_topic_that_only_java_finds_by_the_pattern_is_not_read(
+    spark, here, kafka_topics, clients, source, memory, told
+):
+    """`\\101`: Java repeats the first group, and Python takes the character of that number."""
+    topic = kafka_topics.create("aa01")
+    clients.send(topic, settlements(0, 3))
+    every = source((), pattern=f"{re.escape(kafka_topics.prefix)}(a)\\101")
+    with pytest.raises(RefusedError, match=f"Spark reads topic `{topic}`, which pakka does not see by the pattern"):
+        told.run(pakka.Pipeline("refunds", every, {"out": memory["out"]}))
+    assert memory.rows("out") == []
+    with pytest.raises(ConfigError, match="is not a regular expression of Java"):
+        told.run(pakka.Pipeline("named", source((), pattern="(?P<n>a)"), {"out": memory["out"]}))
 
 
 def test_a_transaction_that_hangs_upstream_is_told_of(spark, here, kafka_topics, clients, source, memory, told):

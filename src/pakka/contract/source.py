@@ -65,9 +65,10 @@ class Lookout(Protocol):
     What a user should know and nobody has to act on at once is returned as notices; what may not go on is raised.
     """
 
-    def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
+    def begin(self, offsets: str | None, is_new: bool, first: str | None = None) -> Sequence[Noticed]:
         """Before the first epoch. `offsets`: up to here all is in every sink, None if nothing is. `is_new`: no epoch was planned
-        yet, so that whatever is remembered of an earlier query means nothing.
+        yet, nor where to begin, so that whatever is remembered of an earlier query means nothing. `first`: where Spark has noted
+        to begin, if it has.
         """
 
     def position(self, offsets: str) -> str:

@@ -8,7 +8,6 @@ left open holds back all that comes after it, in silence. Each of them is said h
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,33 +19,14 @@ from pakka.kafka_cluster import Cluster, Topic
 from pakka.kafka_error import READ_RIGHTS, told
 from pakka.kafka_line import Address
 from pakka.model.event import Noticed
+from pakka.sources import _kafka_said as said
+from pakka.sources._kafka_offsets import Offsets, misfit, moved, offsets_of, position_at, spelt
+from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
 
 STALLED_AFTER_S = 30.0
 """A transaction that holds back a partition for longer than this is told of."""
 WHOSE = "source kafka"
-_DENIED = re.compile(r"TopicAuthorizationException: (.*)")
-_LOSS = re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|OffsetOutOfRange")
-
-Offsets = dict[str, dict[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The topics that the source reads: these, or all whose names match."""
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-
-    def names_in(self, cluster: Cluster) -> tuple[str, ...]:
-        if self.pattern is None:
-            return self.names
-        # As Spark does it: the whole name, by Java's rules, which are Python's for all that names are made of.
-        whole = re.compile(self.pattern)
-        return tuple(name for name in cluster.names() if whole.fullmatch(name))
-
-    def of(self, cluster: Cluster) -> dict[str, Topic | None]:
-        return cluster.topics(self.names_in(cluster))
 
 
 @dataclass(slots=True)
@@ -68,6 +48,7 @@ class KafkaLookout:
         pipeline: str,
         group: str,
         note: Note,
+        start: Offsets | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.address = address
@@ -75,23 +56,28 @@ class KafkaLookout:
         self.pipeline = pipeline
         self.group = group
         self.note = note
+        self.start = start
         self.clock = clock
         self.cluster = Cluster(address, WHOSE)
         self._id = ""
         self._topics: dict[str, Topic] = {}
         self._before: Offsets = {}
-        """Up to here all is delivered."""
+        """Up to here all is delivered, or nothing was to be read."""
+        self._is_placed = False
+        """Whether that is known: Spark writes where a new pipeline begins when it begins."""
         self._after: Offsets = {}
         """Where the epoch under way ends."""
         self._stalls: dict[tuple[str, int], _Stall] = {}
+        self._untold: list[Noticed] = []
 
     # What the run asks.
 
-    def begin(self, offsets: str | None, is_new: bool) -> Sequence[Noticed]:
+    def begin(self, offsets: str | None, is_new: bool, first: str | None = None) -> Sequence[Noticed]:
         with self._told():
             self._id = self.cluster.id
-        self._after = offsets_of(offsets) if offsets else {}
-        self._before = self._after
+        place = offsets or first
+        self._is_placed = place is not None
+        self._before = self._after = offsets_of(place) if place else {}
         now = self._now()
         noted = None if is_new else self.note.read()
         notices: list[Noticed] = [] if is_new or noted is not None else [self._unnoted()]
@@ -101,23 +87,30 @@ class KafkaLookout:
             notices = self._compare(known, now)
         if self.wanted.pattern is not None and not now:
             notices.append(self._nothing_matches())
-        self._remember(now)
+        self._topics = now
+        if offsets is None:
+            self._check_start(offsets_of(first) if first else None)
         self._check_kept()
+        self._check_added()
+        # Not before: who takes a topic out again that was refused has read nothing of it.
+        self._remember(now)
         return notices
 
     def position(self, offsets: str) -> str:
         self._after = offsets_of(offsets)
+        if not self._after.keys() <= self._topics.keys():
+            # Made since the last look; or Spark matches in another way. Seen before it is read, it can be compared once it was.
+            self._untold += self._look_again()
+            self._check_seen()
         return position_at(self._id, self.group, self._after)
 
     def passed(self) -> None:
         self._before = self._after
+        self._is_placed = True
 
     def check(self) -> Sequence[Noticed]:
-        now = self._now()
-        notices = self._compare(self._topics, now)
-        if now != self._topics:
-            self._remember(now)
-        return notices
+        untold, self._untold = self._untold, []
+        return [*untold, *self._look_again()]
 
     def look(self, is_last: bool = False) -> Sequence[Noticed]:
         now = self.clock()
@@ -132,20 +125,22 @@ class KafkaLookout:
         return found
 
     def explain(self, error: BaseException) -> PakkaError | None:
-        if denied := _DENIED.search(str(error)):
+        if denied := said.denied(error):
             return RefusedError(
-                f"{self._who}: Spark is not let in: {denied[1].strip()}; nothing of that epoch is visible",
-                hint=READ_RIGHTS,
+                f"{self._who}: Spark is not let in: {denied}; nothing of that epoch is visible", hint=READ_RIGHTS
             )
-        if not _LOSS.search(str(error)):
+        if mistimed := said.mistimed(error):
+            return self._mistimed(mistimed)
+        if not (lost := said.lost(error)):
             return None
         try:
             self.check()
             self._check_kept()
+            self._check_added()
         except PakkaError as reason:
             return reason
         return RefusedError(
-            f"{self._who}: Spark says that records are gone which it was to read: {_first(error)}; nothing of that epoch is visible",
+            f"{self._who}: Spark says that records are gone which it was to read: {lost}; nothing of that epoch is visible",
             hint="run again; if it is said again, compare the topic's retention with how far the pipeline is behind",
         )
 
@@ -153,6 +148,25 @@ class KafkaLookout:
         """The admin client ends with the last who knows it."""
 
     # What is found.
+
+    def _look_again(self) -> list[Noticed]:
+        now = self._now()
+        notices = self._compare(self._topics, now)
+        if now != self._topics:
+            self._remember(now)
+        return notices
+
+    def _check_seen(self) -> None:
+        """Is every topic that Spark reads looked after?"""
+        unseen = sorted(self._after.keys() - self._topics.keys())
+        if unseen:
+            option = "`topics`" if self.wanted.pattern is None else f"the pattern `{self.wanted.pattern}`"
+            raise RefusedError(
+                f"{self._who}: Spark reads topic `{unseen[0]}`, which pakka does not see by {option}: whether it is made again, or loses records, "
+                "would pass unnoticed; nothing of that epoch is visible",
+                hint="write `pattern` so that Java and Python read it alike, or name the topics in `topics`; or let the user of `settings` "
+                "describe the topic, if it may not",
+            )
 
     def _compare(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
         for name, before in known.items():
@@ -162,7 +176,7 @@ class KafkaLookout:
             if after.id != before.id:
                 raise self._refused(
                     f"topic `{name}` was deleted and made again: its id was {before.id}, and is {after.id}; the records that were not "
-                    f"read before are lost, and other ones stand under the offsets after {_spelt(self._before.get(name, {}))}",
+                    f"read before are lost, and other ones stand under the offsets after {spelt(self._before.get(name, {}))}",
                     self._next(anew=name),
                 )
             if len(after.partitions) < len(before.partitions):
@@ -173,7 +187,7 @@ class KafkaLookout:
         return [*self._more_partitions(known, now), *self._more_topics(known, now)]
 
     def _dropped(self, name: str) -> RegressError:
-        reached = f"it was read up to {_spelt(self._before.get(name, {}))}"
+        reached = f"it was read up to {spelt(self._before.get(name, {}))}"
         with self._told(name):
             is_there = self.cluster.topics([name])[name] is not None
         if not is_there:
@@ -181,7 +195,7 @@ class KafkaLookout:
         option = "`topics` names it no more" if self.wanted.pattern is None else "`pattern` matches it no more"
         return self._refused(
             f"topic `{name}` was read by this pipeline, and {option}; the topic itself is there; {reached}",
-            f"put it back; or {self._next(dropped=name, without='it')}",
+            f"put it back; or {self._next(dropped=name, goal='to go on without it')}",
         )
 
     def _more_partitions(self, known: Mapping[str, Topic], now: Mapping[str, Topic]) -> list[Noticed]:
@@ -240,6 +254,63 @@ class KafkaLookout:
                         self._next(),
                     )
 
+    def _check_start(self, noted: Offsets | None) -> None:
+        """Nothing is delivered: does `start` name what is there? Spark looks at it when it reads, and has noted it by then."""
+        # The notes are beside the checkpoint.
+        anew = "" if noted is None else f"remove the directory {self.note.directory.removesuffix('.source')}, and "
+        for name, topic in self._topics.items() if self.start is not None else ():
+            named = (self.start or {}).get(name, {})
+            if noted is None and not named:
+                continue
+            with self._told(name):
+                firsts = self.cluster.start_offsets(name, topic.partitions)
+                ends, wholes = (self.cluster.end_offsets(name, topic.partitions, is_committed=c) for c in (True, False))
+            if noted is not None and (found := moved(name, named, noted.get(name, {}), firsts)):
+                raise self._refused(found, f"{anew}run again; or set `start` as it was")
+            if found := misfit(name, named, firsts, ends, wholes):
+                right = "set `start` to an offset that it has, or to the next one, and run again"
+                raise self._refused(found, f"{anew}{right}")
+
+    def _check_added(self) -> None:
+        """Spark takes a partition that it has not read before from offset 0 or not at all: it cannot tell what was taken from the beginning."""
+        for name, topic in self._topics.items() if self._is_placed else ():
+            added = [p for p in topic.partitions if p not in self._before.get(name, {})]
+            if not added:
+                continue
+            with self._told(name):
+                starts = self.cluster.start_offsets(name, added)
+            for partition, start in starts.items():
+                if start > 0:
+                    raise self._refused(
+                        f"topic `{name}` partition {partition} is new to this pipeline and begins at offset {start}: what was before is gone, as by "
+                        "retention, and Spark reads a partition that is added only from offset 0 on",
+                        self._next(),
+                    )
+
+    def _mistimed(self, record: said.Mistimed) -> RefusedError:
+        """One record that Spark cannot make a row of, whatever is done with its value: no epoch that has it comes through."""
+        try:
+            hint = self._past(record.topic, record.partition, record.offset)
+        except PakkaError:
+            hint = "run again to be told how to go on behind it"
+        return RefusedError(
+            f"{self._who}: topic `{record.topic}` partition {record.partition}: the record at offset {record.offset} has the time {record.ms} ms, which is later than any that "
+            "Spark can hold: its producer counts in another unit; nothing of that epoch is visible",
+            hint=f"{hint}. Let the producer write milliseconds; a topic refuses such times by `message.timestamp.after.max.ms`, and takes its "
+            "own by `message.timestamp.type=LogAppendTime`",
+        )
+
+    def _past(self, topic: str, partition: int, offset: int) -> str:
+        """How to go on behind a record, and lose nothing that stands before it."""
+        if not self._is_placed:
+            return "nothing is delivered yet: run again to be told how to go on behind it"
+        before = offset - self._before.get(topic, {}).get(partition, 0)
+        if before > 0:
+            # Spark shares a limit out among the partitions that have something, so that no epoch which begins there gets as far as the record.
+            first = self._next(goal="to have first what stands before it", limit=before)
+            return f"{first}; the run after that stops again, and says how to go on"
+        return self._next(goal="to go on without it", behind=(topic, partition, offset + 1))
+
     def _check_cluster(self, noted: str) -> None:
         if noted != self._id:
             raise self._refused(
@@ -284,7 +355,14 @@ class KafkaLookout:
     def _refused(self, what: str, hint: str) -> RegressError:
         return RegressError(f"{self._who}: {what}; nothing was written", hint=hint)
 
-    def _next(self, anew: str | None = None, dropped: str | None = None, without: str = "what is gone") -> str:
+    def _next(
+        self,
+        anew: str | None = None,
+        dropped: str | None = None,
+        goal: str = "to go on without what is gone",
+        behind: tuple[str, int, int] | None = None,
+        limit: int | None = None,
+    ) -> str:
         """What to type to go on without the records that are gone, and without one of the others twice."""
         start: dict[str, dict[str, int]] = {}
         for name, topic in self._now().items():
@@ -294,9 +372,12 @@ class KafkaLookout:
             with self._told(name):
                 starts = self.cluster.start_offsets(name, topic.partitions)
             start[name] = {str(p): max(starts[p], reached.get(p, 0)) for p in topic.partitions}
+        if behind is not None:
+            start[behind[0]][str(behind[1])] = behind[2]
+        most = f" and `max_offsets_per_epoch: {limit}`" if limit is not None else ""
         return (
-            f"to go on without {without}: remove the checkpoint directory, set `start: "
-            f"{json.dumps(start)}` in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
+            f"{goal}: remove the checkpoint directory, set `start: "
+            f"{json.dumps(start)}`{most} in the source, and type `pakka reset {self.pipeline} --checkpoint --yes`"
         )
 
     def _now(self) -> dict[str, Topic]:
@@ -310,30 +391,3 @@ class KafkaLookout:
         data = {"v": 1, "cluster": self._id, "topics": noted}
         if self.note.read() != data:
             self.note.write(data)
-
-
-def position_at(cluster: str, group: str, offsets: Offsets) -> str:
-    """Where a source stands, in words that a sink may know."""
-    reached = {topic: {str(p): o for p, o in parts.items()} for topic, parts in offsets.items()}
-    where = {"cluster": cluster, "group": group, "offsets": reached}
-    return json.dumps({"kafka": where}, sort_keys=True, separators=(",", ":"))
-
-
-def offsets_of(text: str) -> Offsets:
-    """Spark's own form: `{"topic": {"partition": offset}}`."""
-    return {str(t): {int(p): int(o) for p, o in parts.items()} for t, parts in json.loads(text).items()}
-
-
-def offsets_in(position: str) -> Offsets:
-    """The offsets in what `KafkaLookout.position` has told; none if it is empty, or another source's."""
-    where = json.loads(position).get("kafka", {}) if position else {}
-    return offsets_of(json.dumps(where.get("offsets", {})))
-
-
-def _spelt(offsets: Mapping[int, int]) -> str:
-    return ", ".join(f"{o} in partition {p}" for p, o in sorted(offsets.items())) or "nothing"
-
-
-def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if _LOSS.search(line)]
-    return (lines or [type(error).__name__])[0][:400]

@@ -12,7 +12,8 @@ from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.kafka_topic import Kept, TopicFacts, grant, judge_retention, judge_unclean, not_known
 from pakka.probing import BREAKS, FINE, WARNS, Round, worst
-from pakka.sources._kafka_lookout import WHOSE, Wanted
+from pakka.sources._kafka_lookout import WHOSE
+from pakka.sources._kafka_topics import Wanted
 
 _REUSED = "other ones may come to stand under offsets that were read already, and these are passed over"
 _KEPT = Kept(

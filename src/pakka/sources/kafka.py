@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,8 +21,10 @@ from pakka.model.guarantee import Part
 from pakka.model.rule import OnFail
 from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
-from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in, position_at
+from pakka.sources._kafka_lookout import WHOSE, KafkaLookout
+from pakka.sources._kafka_offsets import named, offsets_in, position_at
 from pakka.sources._kafka_settings import consumer_options, split
+from pakka.sources._kafka_topics import Wanted, check_java, check_pattern
 from pakka.sources._note import Note
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class KafkaSource:
     `{topic: {partition: offset}}`, where partitions that are not named begin at their earliest. A pipeline that has begun goes
     on where it was."""
     max_offsets_per_epoch: int | None = None
-    """At most so many offsets an epoch, over all partitions: the knob between large epochs and early results."""
+    """At most so many offsets an epoch, over all partitions, but one of each that has any: the knob between large epochs and early
+    results."""
     group: str | None = None
     """The consumer group under which a Kafka sink in the same cluster commits how far the pipeline is, in the same
     transaction as its rows, or as its ledger record if slots have their own; `pakka.PIPELINE` if not given."""
@@ -89,10 +91,9 @@ class KafkaSource:
         if self.max_offsets_per_epoch is not None and self.max_offsets_per_epoch < 1:
             raise ConfigError(f"{WHOSE}: max_offsets_per_epoch is {self.max_offsets_per_epoch}; at least 1 is needed")
         if self.pattern is not None:
-            _check_pattern(self.pattern)
-        if not isinstance(self.start, str):
-            _check_partitions(self.start)
-        elif self.start not in ("earliest", "latest"):
+            check_pattern(WHOSE, self.pattern)
+        named(WHOSE, self.start)
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
             _instant_ms(self.start)
         ours, own = split(WHOSE, self.settings)
         consumer_options(WHOSE, {n: v for n, v in ours.items() if not n.endswith(".location")}, own)
@@ -151,10 +152,13 @@ class KafkaSource:
 
     def open_lookout(self, spark: SparkSession, pipeline: str, notes: str) -> KafkaLookout:
         note = Note(spark, notes, "kafka.json")
-        return KafkaLookout(self.address, self._wanted, pipeline, self._group_of(pipeline), note)
+        group = self._group_of(pipeline)
+        return KafkaLookout(self.address, self._wanted, pipeline, group, note, named(WHOSE, self.start))
 
     def read(self, spark: SparkSession, notes: str, is_strict: bool) -> DataFrame:
         ours, own = split(WHOSE, self.settings)
+        if self.pattern is not None:
+            check_java(WHOSE, spark, self.pattern)
         topics = self._found()
         reader = spark.readStream.format("kafka").options(**consumer_options(WHOSE, ours, own))
         reader = reader.option("kafka.bootstrap.servers", self.address.servers).options(**self._start(topics))
@@ -267,23 +271,6 @@ class KafkaSource:
                 f"{WHOSE}: the schema has a column `{own[0]}`, which is a name that is kept for what is said of a record",
                 hint="take `format: raw`, and decode the values in `process`",
             )
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{WHOSE}: pattern {pattern!r} is not a regular expression: {error}") from error
-
-
-def _check_partitions(start: Mapping[str, Mapping[str, int]]) -> None:
-    named = [(topic, str(partition)) for topic, offsets in start.items() for partition in offsets]
-    odd = [(topic, partition) for topic, partition in named if not partition.isdecimal()]
-    if odd:
-        raise ConfigError(
-            f"{WHOSE}: `start` names partition `{odd[0][1]}` of topic `{odd[0][0]}`, which is no number",
-            hint='write it as `{settlements: {"0": 90210}}`',
-        )
 
 
 def _instant_ms(text: str) -> int:

@@ -24,11 +24,15 @@ class Post:
         self.listen = listen
         self._is_blind = False
 
-    def begin(self, delivered: bytes | None, is_new: bool) -> None:
-        """Before the first epoch; raises if the source is not the one that was read before. Up to `delivered` all is in the sinks."""
+    def begin(self, delivered: bytes | None, is_new: bool, first: bytes | None = None) -> None:
+        """Before the first epoch; raises if the source is not the one that was read before. Up to `delivered` all is in the sinks; `first` is
+        what Spark has noted of where it begins.
+        """
         if self.lookout is not None:
             offsets = self._offsets(delivered) if delivered is not None else None
-            self._tell(self.lookout.begin(offsets, is_new))
+            # A line with a version stands before it.
+            began = self._known([first.decode().partition("\n")[2]]) if first is not None else None
+            self._tell(self.lookout.begin(offsets, is_new, began))
 
     def position(self, offsets: bytes) -> str:
         """What goes into the origin of the epoch with these offsets."""
@@ -97,8 +101,10 @@ class Post:
             self.listen(notice)
 
     def _offsets(self, offsets: bytes) -> str:
+        return self._known(source_offsets(offsets))
+
+    def _known(self, found: Sequence[str]) -> str:
         """The one source's offsets."""
-        found = source_offsets(offsets)
         if len(found) != 1 or not found[0].startswith("{"):
             raise BugError(
                 f"pipeline `{self.pipeline}`: Spark's checkpoint has offsets of {len(found)} sources in a form that is not known; nothing was "

@@ -168,8 +168,10 @@ class Delivery:
         files, root = files_for(checkpoint.path, spark)
         batch = delivered_batch(run, checkpoint)
         offsets = files.read(f"{root}/offsets/{batch}") if batch >= 0 else None
+        begun = files.read(f"{root}/sources/0/0")
         try:
-            self.post.begin(offsets, is_new=checkpoint.planned < 0)
+            # Spark notes where it begins before it plans the first epoch, and goes by it from then on.
+            self.post.begin(offsets, checkpoint.planned < 0 and begun is None, begun)
         except RegressError as error:
             first = accept_first(self.pipeline.name, run)
             if first is None:

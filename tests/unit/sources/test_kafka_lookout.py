@@ -6,12 +6,13 @@ from contextlib import nullcontext
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pakka.errors import PakkaError, RegressError
+from pakka.errors import PakkaError, RefusedError, RegressError
 from pakka.kafka_cluster import Topic
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
 from pakka.sources import _kafka_lookout
-from pakka.sources._kafka_lookout import KafkaLookout, Wanted
+from pakka.sources._kafka_lookout import KafkaLookout
+from pakka.sources._kafka_topics import Wanted
 from pakka.sources._note import Note
 
 
@@ -52,9 +53,9 @@ def open_(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(_kafka_lookout, "told", lambda *_: nullcontext())
     now = [1_700_000_000.0]
 
-    def make(wanted: Wanted = Wanted(("t",))) -> KafkaLookout:  # noqa: B008
+    def make(wanted: Wanted = Wanted(("t",)), start=None) -> KafkaLookout:  # noqa: B008
         note = Note(None, str(tmp_path / "cp.source"), "kafka.json")
-        lookout = KafkaLookout(Address("h:1"), wanted, "refunds", "pakka.refunds", note, clock=lambda: now[0])
+        lookout = KafkaLookout(Address("h:1"), wanted, "refunds", "pakka.refunds", note, start, clock=lambda: now[0])
         lookout.wait = lambda seconds: now.__setitem__(0, now[0] + seconds)
         return lookout
 
@@ -153,6 +154,30 @@ def test_a_topic_that_was_read_and_not_noted_is_not_said_to_be_new(open_, cluste
     assert list(open_(Wanted(pattern="t|u")).begin('{"t":{"0":5},"u":{"0":3}}', is_new=False)) == []
 
 
+def test_a_topic_that_spark_reads_and_nobody_sees_is_refused_before_it_is_read(open_, cluster):
+    lookout = open_(Wanted(pattern="t.?"))
+    lookout.begin(None, is_new=True)
+    with pytest.raises(
+        RefusedError, match="Spark reads topic `other`, which pakka does not see by the pattern `t"
+    ) as e:
+        lookout.position('{"t":{"0":5},"other":{"0":1}}')
+    assert "name the topics in `topics`" in e.value.hint
+
+
+def test_a_topic_that_was_made_since_the_last_look_is_seen_before_it_is_read_and_told_once(open_, cluster):
+    lookout = open_(Wanted(pattern="t.?"))
+    lookout.begin(None, is_new=True)
+    cluster.parts["t2"] = ("id-9", 1)
+    lookout.position('{"t":{"0":5},"t2":{"0":1}}')
+    [new] = lookout.check()
+    assert "topic `t2` is new" in new.message
+    assert list(lookout.check()) == []
+    lookout.position('{"t":{"0":5},"t2":{"0":1}}')
+    cluster.parts["t2"] = ("id-10", 1)
+    with pytest.raises(RegressError, match="topic `t2` was deleted and made again"):
+        lookout.check()
+
+
 def test_an_error_of_the_clusters_names_the_pipeline(open_, cluster, monkeypatch):
     monkeypatch.setattr(_kafka_lookout, "told", told)
 
@@ -181,6 +206,93 @@ def test_records_that_are_gone_are_named_by_partition_and_offset(open_, cluster)
     assert '`start: {"t": {"0": 5, "1": 9}}`' in e.value.hint
 
 
+def test_what_is_added_and_does_not_begin_at_zero_is_refused_with_the_way_on(open_, cluster):
+    """As Spark would: at the start, and when it has met it."""
+    open_().begin(None, is_new=True)
+    cluster.parts["t"] = ("id-1", 3)
+    cluster.starts = {1: 6, 2: 4}
+    refusal = "topic `t` partition 2 is new to this pipeline and begins at offset 4: what was before is gone"
+    # Up to here delivered; or nothing is, and here it began.
+    for lookout, place in ((open_(), {"offsets": REACHED}), (open_(), {"offsets": None, "first": REACHED})):
+        with pytest.raises(RegressError, match=refusal) as e:
+            lookout.begin(is_new=False, **place)
+        assert '`start: {"t": {"0": 5, "1": 7, "2": 4}}`' in e.value.hint
+    running = open_()
+    cluster.parts["t"] = ("id-1", 2)
+    running.begin(REACHED, is_new=False)
+    cluster.parts["t"] = ("id-1", 3)
+    found = running.explain(RuntimeError("[KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO] x"))
+    assert refusal in found.message
+
+
+def test_a_topic_that_was_refused_was_not_read_and_may_be_taken_out_again(open_, cluster):
+    open_().begin(None, is_new=True)
+    cluster.parts["u"] = ("id-u", 1)
+    cluster.starts = {0: 4}
+    with pytest.raises(RegressError, match="topic `u` partition 0 is new"):
+        open_(Wanted(("t", "u"))).begin(REACHED, is_new=False)
+    assert list(open_().begin(REACHED, is_new=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (3, "from 4 on, and the next one is 9"),
+        (11, "from 4 on, and the next one is 9, and up to 12 behind a transaction that is still open"),
+        (50, "from 4 on, and the next one is 9"),
+    ],
+)
+def test_a_start_that_the_topic_does_not_have_is_refused_before_spark_notes_it(open_, cluster, offset, words):
+    cluster.starts, cluster.stable, cluster.ends = {1: 4}, {1: 9}, {1: 12}
+    start = {"t": {1: offset}}
+    with pytest.raises(
+        RegressError,
+        match=f"`start` says offset {offset} of topic `t` partition 1, which has offsets {words}; nothing was",
+    ) as e:
+        open_(start=start).begin(None, is_new=True)
+    assert e.value.hint.startswith("set `start` to an offset")
+    # As of a driver that did not look: Spark goes on there whatever `start` says.
+    with pytest.raises(RegressError, match=words) as e:
+        open_(start=start).begin(None, is_new=False, first=f'{{"t":{{"0":0,"1":{offset}}}}}')
+    assert "/cp, and set `start`" in e.value.hint
+    for fits in (4, 9):
+        open_(start={"t": {1: fits}}).begin(None, is_new=True)
+    # What has begun goes on where it was.
+    assert list(open_(start=start).begin('{"t":{"0":0,"1":9}}', is_new=False)) == []
+
+
+def test_a_start_that_was_changed_before_anything_was_delivered_is_not_passed_over(open_, cluster):
+    cluster.parts["u"] = ("id-u", 1)
+    cluster.stable = cluster.ends = {0: 9, 1: 9}
+    noted = '{"t":{"0":5,"1":7}}'
+    cluster.starts = {0: 1}
+    for start, words in (
+        ({"t": {0: 6}}, "offset 6 of topic `t` partition 0, and the checkpoint, of which nothing .*, begins at 5"),
+        (
+            {"t": {0: 5, 1: 7}, "u": {0: 1}},
+            "offset 1 of topic `u` partition 0, and the checkpoint, .* does not know it yet",
+        ),
+        ({"t": {0: 5}}, "the earliest, which is 0, of topic `t` partition 1, and the checkpoint, .* begins at 7"),
+        ({}, "the earliest, which is 1, of topic `t` partition 0, and the checkpoint, .* begins at 5"),
+    ):
+        with pytest.raises(RegressError, match=words) as e:
+            open_(Wanted(("t", "u")), start).begin(None, is_new=False, first=noted)
+        assert e.value.hint.startswith("remove the directory /")
+        assert "/cp, and run again" in e.value.hint
+    # As it was; a time, and `latest`, of which nobody knows any more what they meant then.
+    for start in ({"t": {0: 5, 1: 7}}, None):
+        open_(start=start).begin(None, is_new=False, first=noted)
+
+
+def test_a_new_pipeline_begins_wherever_its_topics_do(open_, cluster):
+    cluster.starts = {0: 4}
+    lookout = open_()
+    assert list(lookout.begin(None, is_new=True)) == []
+    # Before its first epoch nobody knows yet where Spark has begun.
+    lost = RuntimeError("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost")
+    assert "are gone which it was to read" in lookout.explain(lost).message
+
+
 def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     lookout = open_()
     lookout.begin(REACHED, is_new=True)
@@ -192,6 +304,30 @@ def test_an_error_of_sparks_is_told_in_our_words(open_, cluster):
     assert "partition 0: the records from offset 5 to 10 are gone" in lookout.explain(lost).message
     lookout.passed()
     assert "are gone which it was to read" in lookout.explain(lost).message
+
+
+def test_a_record_whose_time_spark_cannot_hold_is_named_with_the_way_past_it(open_, cluster):
+    """Deep in what a task that failed has said: first what stands before it is delivered, and then what is behind it."""
+    cause = RuntimeError(
+        "Caused by: x: Record at topic t partition 1 offset 9 has timestamp value 1767261600000000000 that"
+    )
+    error = RuntimeError("a task failed for good: java.lang.ArithmeticException: long overflow")
+    error.__cause__ = cause
+    running = open_()
+    running.begin(None, is_new=True)
+    found = running.explain(error)
+    assert "topic `t` partition 1: the record at offset 9 has the time 1767261600000000000 ms, which" in found.message
+    assert found.hint.startswith("nothing is delivered yet: run again")
+    running = open_()
+    running.begin(None, is_new=False, first=REACHED)
+    hint = running.explain(error).hint
+    assert (
+        '`start: {"t": {"0": 5, "1": 7}}` and `max_offsets_per_epoch: 2` in the source, and type `pakka reset' in hint
+    )
+    assert "message.timestamp.type=LogAppendTime" in hint
+    running.position('{"t":{"0":6,"1":9}}')
+    running.passed()
+    assert '`start: {"t": {"0": 6, "1": 10}}` in the source, and type `pakka reset' in running.explain(error).hint
 
 
 def test_a_right_that_is_taken_away_is_told_in_our_words(open_):

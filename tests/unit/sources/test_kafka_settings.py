@@ -103,10 +103,30 @@ def test_no_secret_is_shown():
         ({"topics": "t", "format": "raw", "schema": "id INT"}, "has no use for a `schema`"),
         ({"topics": "t", "schema": "id INT", "max_offsets_per_epoch": 0}, "at least 1"),
         ({"pattern": "(", "schema": "id INT"}, "not a regular expression"),
+        # Java's alone.
+        ({"pattern": r"\Qa.b\E", "schema": "id INT"}, "not a regular expression that Python reads too: bad escape"),
+        ({"pattern": r"\p{L}+", "schema": "id INT"}, "not a regular expression that Python reads too: bad escape"),
+        ({"pattern": "(?<n>a)", "schema": "id INT"}, "not a regular expression that Python reads too"),
+        # Read differently.
+        ({"pattern": "a[a-z&&[^q]]", "schema": "id INT"}, r"has `&&` inside of `\[\.\.\.\]`"),
+        ({"pattern": "a[a-c[x-z]]", "schema": "id INT"}, r"has `\[` inside"),
+        ({"pattern": "[^][a]", "schema": "id INT"}, r"has `\[` inside"),
         ({"topics": "t", "schema": "id INT", "start": "yesterday"}, "start 'yesterday' is not understood"),
         (
             {"topics": "t", "schema": "id INT", "start": {"t": {"x": 1}}},
             "partition `x` of topic `t`, which is no number",
+        ),
+        # What Spark takes for the end and the beginning, and what it fails of.
+        *(
+            ({"topics": "t", "schema": "id INT", "start": {"t": {"0": 1, "1": odd}}}, words)
+            for odd, words in (
+                (-1, "offset -1 of topic `t` partition 1; an offset is a whole number from 0 on"),
+                (-7, "offset -7"),
+                (1.5, "offset 1.5"),
+                ("3", "offset '3'"),
+                (True, "offset True"),
+                (None, "offset None"),
+            )
         ),
         ({"topics": "t", "schema": "id INT", "servers": "nowhere"}, "is not a server"),
         ({"topics": "t", "schema": "id INT", "settings": {"security.protocol": "x"}}, "settings are not accepted"),
@@ -116,6 +136,11 @@ def test_no_secret_is_shown():
 def test_a_source_that_cannot_work_is_refused_before_anything_is_asked(options, words):
     with pytest.raises(ConfigError, match=words):
         KafkaSource(**{"servers": "a:1", **options})
+
+
+@pytest.mark.parametrize("pattern", ["a&&b", r"[a\[]x", "[]a]x[^]b]", r"\[[a-z&]", "t-(a|b)?[0-9]{2}.*"])
+def test_a_pattern_that_both_languages_read_alike_is_taken(pattern):
+    assert KafkaSource("a:1", pattern=pattern, schema="id INT").pattern == pattern
 
 
 def test_a_start_that_names_a_partition_which_the_topic_lacks_is_refused():

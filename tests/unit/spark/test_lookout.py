@@ -26,8 +26,8 @@ class Lookout:
             raise self.error
         return [Noticed("refunds", "topics", "news")]
 
-    def begin(self, offsets, is_new):
-        return self._answer("begin", offsets, is_new)
+    def begin(self, offsets, is_new, first=None):
+        return self._answer("begin", offsets, is_new, first)
 
     def position(self, offsets):
         return f"at {offsets}"
@@ -77,17 +77,26 @@ def test_without_a_lookout_nothing_happens(events):
 def test_the_source_is_asked_in_its_own_words_and_what_it_notices_is_told(keeper, events):
     keeper.begin(ENTRY, is_new=False)
     keeper.begin(None, is_new=True)
+    keeper.begin(None, False, b'\0v1\n{"t":{"0":1}}')
     keeper.check()
     keeper.passed()
-    assert keeper.lookout.asked == [("begin", '{"t":{"0":5}}', False), ("begin", None, True), ("check",), "passed"]
+    assert keeper.lookout.asked == [
+        ("begin", '{"t":{"0":5}}', False, None),
+        ("begin", None, True, None),
+        ("begin", None, False, '{"t":{"0":1}}'),
+        ("check",),
+        "passed",
+    ]
     assert keeper.position(ENTRY) == 'at {"t":{"0":5}}'
-    assert [event.message for event in events] == ["news"] * 3
+    assert [event.message for event in events] == ["news"] * 4
 
 
 def test_offsets_in_a_form_that_is_not_known_are_not_guessed_at(keeper):
     for entry in (b"v1\n{}\n", ENTRY + b'\n{"u":{}}', b"v1\n{}\n-"):
         with pytest.raises(BugError, match="in a form that is not known; nothing was written"):
             keeper.position(entry)
+    with pytest.raises(BugError, match="in a form that is not known; nothing was written"):
+        keeper.begin(None, False, b"\0v2\n")
 
 
 def test_what_is_refused_before_a_decision_is_raised(keeper):
