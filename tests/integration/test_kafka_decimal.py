@@ -156,6 +156,28 @@ def test_an_avro_decimal_is_looked_at_wherever_it_stands(spark):
     assert found[2].either.member1.c == amount
 
 
+STRAY = {"logicalType": "decimal", "precision": 10, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "beside"),
+    [
+        (PLAIN, STRAY),
+        ({"type": "record", "name": "Line", "fields": [{"name": "amount", "type": PLAIN}], **STRAY}, {}),
+        ({"type": "array", "items": PLAIN, **STRAY}, {}),
+    ],
+    ids=["the field", "a record", "a list"],
+)
+def test_an_avro_decimal_is_found_in_what_is_called_a_decimal_and_is_none(spark, kind, beside):
+    """Avro passes over the word, on a field or a record. What stands in it was read as without it: 1.25 for 2^64 + 125."""
+    schema = of(kind)
+    schema["fields"][0].update(beside)
+    values = [as_bytes(number(n)) for n in (125, 2**64 + 125)]
+    if kind["type"] == "array":
+        values = [b"\x02" + value + b"\x00" for value in values]
+    assert are_bad(decoded(spark, values, schema).collect()) == [False, True]
+
+
 @pytest.mark.parametrize("kind", [PLAIN, WIDE])
 def test_an_avro_decimal_of_megabytes_holds_nobody_up(spark, kind):
     """Spark counts its digits for minutes, and a task that is begun again does it again: the test fails by its time."""

@@ -114,7 +114,8 @@ def _avro(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> An
         return [_avro(each, change) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("logicalType") == "decimal":
+    # It may stand beside a type that is none, of a record or of the field itself, and means nothing there.
+    if schema.get("logicalType") == "decimal" and schema.get("type") in ("bytes", "fixed"):
         return change(schema)
     inner = ("type", "items", "values", "fields")
     return {key: _avro(value, change) if key in inner else value for key, value in schema.items()}
