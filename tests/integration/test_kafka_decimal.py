@@ -178,6 +178,23 @@ def test_an_avro_decimal_is_found_in_what_is_called_a_decimal_and_is_none(spark,
     assert are_bad(decoded(spark, values, schema).collect()) == [False, True]
 
 
+BADLY = [{}, {"precision": "10"}, {"precision": 10, "scale": None}, {"precision": 10, "scale": -1}, {"precision": True}]
+
+
+@pytest.mark.parametrize("how", BADLY, ids=str)
+def test_an_avro_decimal_that_is_declared_badly_is_the_bytes_that_it_is(spark, how):
+    """So Avro says. One without a precision became a number of 19 digits, and a word for a number ended the run with a bare TypeError."""
+    made = decoded(
+        spark, [as_bytes(b"more than nineteen digits")], of({"type": "bytes", "logicalType": "decimal", **how})
+    )
+    assert [(row.amount, row._corrupt_record) for row in made.collect()] == [(b"more than nineteen digits", None)]
+
+
+def test_an_avro_decimal_of_bytes_has_no_size_and_one_that_is_written_there_means_nothing(spark):
+    found = decoded(spark, [as_bytes(number(n)) for n in (125, 2**64 + 125)], of({**PLAIN, "size": 5})).collect()
+    assert are_bad(found) == [False, True]
+
+
 @pytest.mark.parametrize("kind", [PLAIN, WIDE])
 def test_an_avro_decimal_of_megabytes_holds_nobody_up(spark, kind):
     """Spark counts its digits for minutes, and a task that is begun again does it again: the test fails by its time."""

@@ -38,10 +38,12 @@ def as_avro_has_it(schema: Any) -> Any:
     """The Avro schema, with one digit more than Spark would take for a long where there may be more."""
 
     def wider(decimal: dict[str, Any]) -> dict[str, Any]:
-        is_long = decimal.get("size", _LONG_BYTES + 1) <= _LONG_BYTES
+        precision, scale, size = decimal.get("precision"), decimal.get("scale", 0), decimal.get("size", _LONG_BYTES + 1)
         # What is declared badly Avro takes for mere bytes.
-        is_decimal = 0 <= decimal.get("scale", 0) <= decimal.get("precision", 0) <= _LONG_DIGITS
-        return {**decimal, "precision": _LONG_DIGITS + 1} if is_decimal and not is_long else decimal
+        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+            return decimal
+        has_room = decimal["type"] == "bytes" or (type(size) is int and size > _LONG_BYTES)
+        return {**decimal, "precision": _LONG_DIGITS + 1} if has_room and precision <= _LONG_DIGITS else decimal
 
     return _avro(schema, wider)
 
