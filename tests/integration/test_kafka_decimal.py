@@ -205,3 +205,33 @@ def test_an_avro_decimal_of_megabytes_holds_nobody_up(spark, kind):
     found = decoded(spark, [as_bytes(number(2**70_000_000)) + text, as_bytes(number(125)) + text], schema).collect()
     assert are_bad(found) == [True, False]
     assert found[1].amount == Decimal("1.25")
+
+
+def test_an_avro_text_that_is_none_is_no_good_wherever_it_stands(spark):
+    """Spark looks at no text in Avro. The first sink that did stopped the pipeline, and again at each restart."""
+    line = {"type": "record", "name": "Line", "fields": [{"name": "note", "type": ["null", "string"]}]}
+    fields = {
+        "id": "string",
+        "lines": {"type": "array", "items": line},
+        "by": {"type": "map", "values": {"type": "map", "values": "string"}},
+        "either": ["null", "long", "string"],
+    }
+    schema = {"type": "record", "name": "Refund", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+    def row(broken: str) -> bytes:
+        where = dict.fromkeys(["id", "note", "key", "inner key", "value", "either"], "good") | {broken: "BAD"}
+        made = {
+            "id": where["id"],
+            "lines": [{"note": None}, {"note": where["note"]}],
+            "by": {"x": {}, where["key"]: {where["inner key"]: where["value"]}},
+            "either": where["either"],
+        }
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, schema, made)
+        # Half of a character of UTF-16, which is none by itself.
+        return buffer.getvalue().replace(b"BAD", "\ud800".encode("utf-8", "surrogatepass"))
+
+    broken = ["id", "note", "key", "inner key", "value", "either"]
+    found = decoded(spark, [row(""), *(row(name) for name in broken)], schema).collect()
+    assert are_bad(found) == [False] + [True] * len(broken)
+    assert found[0]["lines"][1].note == "good"

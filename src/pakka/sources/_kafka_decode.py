@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pakka.errors import ConfigError
 from pakka.sources import _kafka_decimal as decimal
 from pakka.sources._kafka_digits import without_endless
+from pakka.sources._kafka_type import has, is_any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 CORRUPT = "_corrupt_record"
 """Where the text of a record goes that cannot be decoded."""
@@ -71,7 +72,7 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     over bytes that follow one. So a value is read with a mark behind it, as one more field, which must come out as it is.
     """
     from pyspark.sql.avro.functions import from_avro as parse
-    from pyspark.sql.functions import col, concat, expr, length, when
+    from pyspark.sql.functions import col, concat, expr, is_valid_utf8, length, when
     from pyspark.sql.types import StructType
 
     mark = secrets.token_hex(_MARK_BYTES)
@@ -80,16 +81,25 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     assert isinstance(declared, StructType)
     options = {"mode": "PERMISSIVE"}
     value = col("value")
-    if decimal.has_decimals(declared):
+    if has(declared, decimal.is_decimal):
         bare = parse("value", json.dumps(decimal.as_bytes(writer)), options)
         records = records.withColumn(_BARE, when(length("value") > _LONG_VALUE_BYTES, bare))
-        is_endless = decimal.is_any(col(_BARE), declared, lambda some, _: length(some) > _LONG_DECIMAL_BYTES)
+        is_endless = is_any(col(_BARE), declared, decimal.is_decimal, lambda d, _: length(d) > _LONG_DECIMAL_BYTES)
         value = when(~is_endless, value)
     wider = decimal.as_avro_has_it(writer)
     end = {"name": END, "type": {"type": "fixed", "name": END, "size": _MARK_BYTES}}
     marked = json.dumps({**wider, "fields": [*wider["fields"], end]})
     decoded = records.withColumn(_DECODED, parse(concat(value, expr(f"X'{mark}'")), marked, options))
-    return decoded, *_fitting(col(_DECODED), expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')"), declared)
+    is_bad = expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
+    # Nor does it look whether a text is one, and no sink could take another.
+    is_bad |= is_any(col(_DECODED), declared, _is_text, lambda text, _: ~is_valid_utf8(text))
+    return decoded, *_fitting(col(_DECODED), is_bad, declared)
+
+
+def _is_text(type_: DataType) -> bool:
+    from pyspark.sql.types import StringType
+
+    return isinstance(type_, StringType)
 
 
 def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, Column]:
@@ -97,7 +107,7 @@ def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, 
     from pyspark.sql.functions import struct
 
     taken = [decimal.declared(read[field.name], field.dataType).alias(field.name) for field in schema.fields]
-    return struct(*taken), is_bad | decimal.is_any(read, schema, decimal.does_not_fit)
+    return struct(*taken), is_bad | is_any(read, schema, decimal.is_decimal, decimal.does_not_fit)
 
 
 def columns(
