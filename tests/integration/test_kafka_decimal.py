@@ -16,17 +16,17 @@ COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT,
 ALONE = {"is_strict": False, "has_metadata": False, "has_headers": False}
 
 
-def decoded(spark, values: list[bytes], schema):
+def decoded(spark, values: list[bytes], schema, **options):
     """The columns, of a JSON schema in Spark's types or of an Avro one."""
     from pyspark.sql.types import StructType
 
     records = spark.createDataFrame([(None, bytearray(v), "t", 0, i, None) for i, v in enumerate(values)], COLUMNS)
     if isinstance(schema, str):
         read = StructType.fromDDL(schema)
-        return decode.columns(*decode.from_json(records, read), read.names, **ALONE)
+        return decode.columns(*decode.from_json(records, read), read.names, **ALONE | options)
     need_connector()
     names = [field["name"] for field in schema["fields"]]
-    return decode.columns(*decode.from_avro(records, json.dumps(schema)), names, **ALONE)
+    return decode.columns(*decode.from_avro(records, json.dumps(schema)), names, **ALONE | options)
 
 
 def are_bad(rows) -> list[bool]:
@@ -235,3 +235,43 @@ def test_an_avro_text_that_is_none_is_no_good_wherever_it_stands(spark):
     found = decoded(spark, [row(""), *(row(name) for name in broken)], schema).collect()
     assert are_bad(found) == [False] + [True] * len(broken)
     assert found[0]["lines"][1].note == "good"
+
+
+@pytest.mark.parametrize("format_", ["avro", "json"])
+@pytest.mark.parametrize("is_strict", [False, True], ids=["with dead letters", "without"])
+def test_a_record_is_decoded_once_however_many_decimals_it_has(spark, format_, is_strict):
+    """Without dead letters the plan had 863 copies of Spark's decoder for 20 Avro decimals, and no memory was enough for 100."""
+    names = [f"d{i}" for i in range(20)]
+    schema = {"type": "record", "name": "Refund", "fields": [{"name": name, "type": PLAIN} for name in names]}
+    value = as_bytes(number(125)) * 20
+    if format_ == "json":
+        schema = ", ".join(f"{name} DECIMAL(10,2)" for name in names)
+        value = json.dumps(dict.fromkeys(names, 1.25)).encode()
+    made = decoded(spark, [value], schema, is_strict=is_strict)
+    # Twice: once more for the long ones, of which the first look sees whether they can be read at all.
+    assert made._jdf.queryExecution().optimizedPlan().toString().count(f"from_{format_}(") == 2
+    assert [str(row.d19) for row in made.collect()] == ["1.25"]
+
+
+ASKED = {
+    "a column": ["amount"],
+    "none that is decoded": ["_offset"],
+    "none at all": ["1 AS one"],
+    "a count": ["count(*)"],
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("format_", ["avro", "json"])
+def test_without_dead_letters_no_bad_record_slips_through_whatever_is_asked_for(spark, format_, asked):
+    """Spark leaves out what is not asked for."""
+    values = [as_bytes(number(n)) for n in (125, 10**10)]
+    if format_ == "json":
+        values = [b'{"amount":1.25}', b'{"amount":1.255}']
+    schema = of(PLAIN) if format_ == "avro" else "amount DECIMAL(10,2)"
+    strict = {"is_strict": True, "has_metadata": True}
+    assert len(decoded(spark, values[:1], schema, **strict).selectExpr(*asked).collect()) == 1
+    made = decoded(spark, values, schema, **strict)
+    for rows in (made, made.where("_offset = 0"), made.where("amount > 1000")):
+        with pytest.raises(Exception, match=r"source kafka: a record cannot be decoded: .*\"offset\":1"):
+            rows.selectExpr(*asked).collect()

@@ -26,6 +26,8 @@ END = "_pakka_end"
 """Where the marks are while a value is decoded."""
 _MARK_BYTES = 16
 """How long a mark is. It is another one at every start, so that no value can have it in it."""
+_GOOD = "_pakka_good"
+"""Whether a record may pass, where one that may not is an error."""
 _BARE = "_pakka_bare"
 """An Avro value with the bytes of its decimals, if it is long."""
 _LONG_VALUE_BYTES, _LONG_DECIMAL_BYTES = 10_000, 1_000
@@ -121,21 +123,32 @@ def columns(
     has_headers: bool,
 ) -> DataFrame:
     """The decoded columns, the record's own, and the text of what cannot be decoded; if `is_strict`, that is an error."""
-    from pyspark.sql.functions import col, expr, raise_error, when
+    from pyspark.sql.functions import col, when
 
-    told = _told()
-    taken: list[Any] = [struct[name].alias(name) for name in names]
+    beside: list[Any] = []
     if has_metadata:
-        taken += [col(field).alias(name) for field, name in METADATA.items()]
+        beside += [col(field).alias(name) for field, name in METADATA.items()]
     if has_headers:
-        taken.append(col("headers").alias(HEADERS))
+        beside.append(col("headers").alias(HEADERS))
     if not is_strict:
-        return decoded.select(*taken, when(is_bad, told).alias(CORRUPT))
-    words = expr("concat('source kafka: a record cannot be decoded: ', _pakka_told)")
-    refused = decoded.withColumn("_pakka_told", told).where(
-        when(is_bad, raise_error(words).cast("boolean")).otherwise(True)
-    )
-    return refused.select(*taken)
+        return decoded.select(
+            *[struct[name].alias(name) for name in names], *beside, when(is_bad, _told()).alias(CORRUPT)
+        )
+    looked_at = decoded.select(_refusal(is_bad).alias(_GOOD), struct.alias(_DECODED), *beside)
+    kept = [name for name in looked_at.columns if name not in (_GOOD, _DECODED)]
+    return looked_at.where(_GOOD).select(*[col(_DECODED)[name].alias(name) for name in names], *kept)
+
+
+def _refusal(is_bad: Column) -> Column:
+    """True, or an error that tells of the record.
+
+    It goes by something that Spark cannot know beforehand, and so cannot move. A filter that Spark may move it puts below what is read, where each
+    mention of a value decodes the record once more; and what is no filter it leaves out if the pipeline asks for other columns only.
+    """
+    from pyspark.sql.functions import concat, lit, raise_error, spark_partition_id, when
+
+    words = concat(lit("source kafka: a record cannot be decoded: "), _told())
+    return when(is_bad, raise_error(words).cast("boolean")).otherwise(spark_partition_id() >= 0)
 
 
 def _told() -> Column:
