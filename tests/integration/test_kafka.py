@@ -144,8 +144,11 @@ def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
 ):
     topic = kafka_topics.create("in")
     clients.send(topic, [*settlements(0, 2), b"poison"])
-    for name, options in (("strict", {}), ("failing", {"corrupt": "fail"})):
-        pipeline = pakka.Pipeline(name, source(topic, **options), {"out": memory[name]}, "SELECT id FROM source")
+    asked = {"strict": "id", "failing": "id", "beside": "_offset", "nothing": "1 AS one"}
+    for name, columns in asked.items():
+        options = {"metadata": True, **({"corrupt": "fail"} if name == "failing" else {})}
+        process = f"SELECT {columns} FROM source"
+        pipeline = pakka.Pipeline(name, source(topic, **options), {"out": memory[name]}, process)
         with pytest.raises(
             AbortedError, match=r'cannot be decoded: \{"topic":"[^"]*in","partition":0,"offset":2.*poison'
         ):

@@ -1,4 +1,4 @@
-"""No JSON value makes Spark write out the zeros of an exponent, or read a text of a million digits, and what only looks so is read as ever."""
+"""No JSON value makes Spark write out the zeros of an exponent, or read a text of a million digits, or take a comma out of a decimal, and what only looks so is read as ever."""
 
 import json
 import random
@@ -80,7 +80,42 @@ ENDLESS = [
     '{"a":"1E%s500000000"}' % ("," * 900_000),
     '{"a":"1E%s500000000"}' % ("\\u002c" * 150_000),
 ]
-REPEATED = ["1\\u0045", "1e", "1e1,", "e\\u0031", "1e12345 ", ", 1e1", ",", ".", "-1", "\\\\", '\\"', "'1", "\\u0045"]
+COMMAS = [
+    '{"a":"1,23"}',
+    '{"a":"1,234.5"}',
+    '{"a":",1"}',
+    '{"a":"1,"}',
+    '{"a":"-1,5e+3"}',
+    '{"a":\n"1,23"}',
+    '{"a":"1\\u002c23"}',
+    '{"a":"\\u0031\\u002C23"}',
+    '{"a":"٥,٥"}',
+    "{'a':'1,23'}",
+    '{"b":[{"c":1,"t":"x"},{"c":"1,2"}]}',
+    '{"m":{"1,2":1.5,"x":"1,5"}}',
+    '{"a":"1,23","a":"1"}',
+    '{"a":"1E%s5"}' % ("," * 900_000),
+    '{"a":"1E%s5"}' % ("\\u002C" * 150_000),
+]
+REPEATED = [
+    "1,",
+    ",'1",
+    ",'1,",
+    ",'1\\u002c",
+    "1\\u0045",
+    "1e",
+    "1e1,",
+    "e\\u0031",
+    "1e12345 ",
+    ", 1e1",
+    ",",
+    ".",
+    "-1",
+    "\\\\",
+    '\\"',
+    "'1",
+    "\\u0045",
+]
 GOOD = [
     '{"a":1.5}',
     '{"a":1.5E2}',
@@ -97,8 +132,9 @@ GOOD = [
     '{"d":1e5,"a":1}',
     '{"id":"%s","a":1}' % ("7" * 5000),
     json.dumps({"id": "中" * 2000, "a": 2}),
-    '{"a":"1E%s5"}' % ("," * 900_000),
-    '{"a":"1E%s5"}' % ("\\u002C" * 150_000),
+    '{"id":"1,23","a":1.5}',
+    '{"id":"1,23","a":"1.5","b":[{"c":"2","t":"1,2"},{"c":"3"}]}',
+    '{"m":{"1,2":"1.5", "3" : "4"},"id":",","a":"1.5"}',
     *('{"id":"%s","a":1}' % (piece * (900_000 // len(piece))) for piece in REPEATED),
 ]
 
@@ -132,6 +168,11 @@ def test_what_would_hold_spark_is_no_good_and_is_not_read(spark):
     assert [row.bad for row in decoded(spark, [text.replace("%s", HUGE) for text in ENDLESS])] == [True] * len(ENDLESS)
 
 
+def test_a_decimal_with_a_comma_is_no_good(spark):
+    """Spark takes commas out, and makes 123 of 1,23."""
+    assert [row.bad for row in decoded(spark, COMMAS)] == [True] * len(COMMAS)
+
+
 def test_what_only_looks_so_is_read_as_without_the_look(spark, monkeypatch):
     found = decoded(spark, GOOD)
     monkeypatch.setattr(decode, "without_endless", lambda value, document, schema: document)
@@ -152,9 +193,9 @@ NUMBER = [
 ANYTHING = ["1", "0", "e", ".", ",", "+", "x", " ", '"', "\\"]
 
 
-def is_endless(text: str) -> bool:
+def is_refused(text: str) -> bool:
     found = JAVA.fullmatch(text.replace(",", ""))
-    return bool(found and len(found[1] or "") >= 5)
+    return bool(found and ("," in text or len(found[1] or "") >= 5))
 
 
 def written(chance: random.Random) -> str:
@@ -178,13 +219,13 @@ def test_any_text_that_java_would_take_for_such_a_number_is_found(spark, seed):
     where = [chance.choice("ab") for _ in texts]
     values = [f'{{"id":{quoted(chance, t)},"{w}":{quoted(chance, t)}}}' for t, w in zip(texts, where, strict=True)]
     # Nothing is read in column b, which is a text.
-    endless = [is_endless(t) and w == "a" for t, w in zip(texts, where, strict=True)]
-    assert 500 < sum(endless) < 4000
+    refused = [is_refused(t) and w == "a" for t, w in zip(texts, where, strict=True)]
+    assert 500 < sum(refused) < 4000
     found = kept(spark, values, "id STRING, a DECIMAL(10,2), b STRING")
-    missed = [v for v, bad, passed in zip(values, endless, found, strict=True) if bad and passed]
+    missed = [v for v, bad, passed in zip(values, refused, found, strict=True) if bad and passed]
     assert missed == []
     # What is refused beyond that is no decimal either.
-    lost = [t for t, bad, passed in zip(texts, endless, found, strict=True) if not bad and not passed]
+    lost = [t for t, bad, passed in zip(texts, refused, found, strict=True) if not bad and not passed]
     assert [t for t in lost if JAVA.fullmatch(t.replace(",", ""))] == []
 
 

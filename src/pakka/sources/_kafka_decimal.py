@@ -6,12 +6,14 @@ So they are read with more digits than are declared, and a record is no good of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from pakka.sources._kafka_type import has, rebuilt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, DecimalType
+    from pyspark.sql.types import DataType
 
 _DIGITS_MAX = 38
 """Of a decimal of Spark's."""
@@ -20,28 +22,34 @@ _LONG_DIGITS = 18
 _LONG_BYTES = 8
 
 
-def has_decimals(type_: DataType) -> bool:
-    """Whether there is one anywhere in it."""
+def is_decimal(type_: DataType) -> bool:
     from pyspark.sql.types import DecimalType
 
-    return any(isinstance(inner, DecimalType) for inner in _inner(type_))
+    return isinstance(type_, DecimalType)
 
 
 def as_json_has_it(type_: DataType) -> DataType:
     """The type with as many places behind the point as a decimal can have beside the digits before it."""
     from pyspark.sql.types import DecimalType
 
-    return _rebuilt(type_, lambda d: DecimalType(_DIGITS_MAX, _DIGITS_MAX - d.precision + d.scale))
+    def wider(inner: DataType) -> DataType:
+        if not isinstance(inner, DecimalType):
+            return inner
+        return DecimalType(_DIGITS_MAX, _DIGITS_MAX - inner.precision + inner.scale)
+
+    return rebuilt(type_, wider)
 
 
 def as_avro_has_it(schema: Any) -> Any:
     """The Avro schema, with one digit more than Spark would take for a long where there may be more."""
 
     def wider(decimal: dict[str, Any]) -> dict[str, Any]:
-        is_long = decimal.get("size", _LONG_BYTES + 1) <= _LONG_BYTES
+        precision, scale, size = decimal.get("precision"), decimal.get("scale", 0), decimal.get("size", _LONG_BYTES + 1)
         # What is declared badly Avro takes for mere bytes.
-        is_decimal = 0 <= decimal.get("scale", 0) <= decimal.get("precision", 0) <= _LONG_DIGITS
-        return {**decimal, "precision": _LONG_DIGITS + 1} if is_decimal and not is_long else decimal
+        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+            return decimal
+        has_room = decimal["type"] == "bytes" or (type(size) is int and size > _LONG_BYTES)
+        return {**decimal, "precision": _LONG_DIGITS + 1} if has_room and precision <= _LONG_DIGITS else decimal
 
     return _avro(schema, wider)
 
@@ -53,59 +61,12 @@ def as_bytes(schema: Any) -> Any:
 
 def declared(column: Column, type_: DataType) -> Column:
     """What was read by a wider type, as it is declared, and as it comes out of Spark's readers, which keep nobody's NOT NULL."""
-    return column.try_cast(_rebuilt(type_, lambda decimal: decimal)) if has_decimals(type_) else column
+    return column.try_cast(rebuilt(type_, lambda inner: inner)) if has(type_, is_decimal) else column
 
 
-def does_not_fit(column: Column, type_: DecimalType) -> Column:
+def does_not_fit(column: Column, type_: DataType) -> Column:
     """Whether the decimal was read with more than is declared."""
     return ~column.try_cast(type_).eqNullSafe(column)
-
-
-def is_any(column: Column, type_: DataType, is_so: Callable[[Column, DecimalType], Column]) -> Column:
-    """Whether it is so of a decimal in it, where the type has them."""
-    from pyspark.sql.functions import coalesce, exists, lit, map_values
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
-
-    if isinstance(type_, StructType):
-        found = lit(False)
-        for field in type_.fields:
-            if has_decimals(field.dataType):
-                found = found | is_any(column[field.name], field.dataType, is_so)
-        return found
-    if isinstance(type_, ArrayType):
-        items = type_.elementType
-        return coalesce(exists(column, lambda item: is_any(item, items, is_so)), lit(False))
-    if isinstance(type_, MapType):
-        return is_any(map_values(column), ArrayType(type_.valueType), is_so)
-    assert isinstance(type_, DecimalType)
-    return coalesce(is_so(column, type_), lit(False))
-
-
-def _inner(type_: DataType) -> Iterator[DataType]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    yield type_
-    if isinstance(type_, ArrayType):
-        yield from _inner(type_.elementType)
-    elif isinstance(type_, MapType):
-        yield from _inner(type_.valueType)
-    elif isinstance(type_, StructType):
-        for field in type_.fields:
-            yield from _inner(field.dataType)
-
-
-def _rebuilt(type_: DataType, change: Callable[[DecimalType], DecimalType]) -> DataType:
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
-
-    if isinstance(type_, DecimalType):
-        return change(type_)
-    if isinstance(type_, ArrayType):
-        return ArrayType(_rebuilt(type_.elementType, change))
-    if isinstance(type_, MapType):
-        return MapType(type_.keyType, _rebuilt(type_.valueType, change))
-    if isinstance(type_, StructType):
-        return StructType([StructField(field.name, _rebuilt(field.dataType, change)) for field in type_.fields])
-    return type_
 
 
 def _avro(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -114,7 +75,8 @@ def _avro(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> An
         return [_avro(each, change) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("logicalType") == "decimal":
+    # It may stand beside a type that is none, of a record or of the field itself, and means nothing there.
+    if schema.get("logicalType") == "decimal" and schema.get("type") in ("bytes", "fixed"):
         return change(schema)
     inner = ("type", "items", "values", "fields")
     return {key: _avro(value, change) if key in inner else value for key, value in schema.items()}

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pakka.errors import ConfigError
 from pakka.sources import _kafka_decimal as decimal
 from pakka.sources._kafka_digits import without_endless
+from pakka.sources._kafka_type import has, is_any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 CORRUPT = "_corrupt_record"
 """Where the text of a record goes that cannot be decoded."""
@@ -25,6 +26,8 @@ END = "_pakka_end"
 """Where the marks are while a value is decoded."""
 _MARK_BYTES = 16
 """How long a mark is. It is another one at every start, so that no value can have it in it."""
+_GOOD = "_pakka_good"
+"""Whether a record may pass, where one that may not is an error."""
 _BARE = "_pakka_bare"
 """An Avro value with the bytes of its decimals, if it is long."""
 _LONG_VALUE_BYTES, _LONG_DECIMAL_BYTES = 10_000, 1_000
@@ -71,7 +74,7 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     over bytes that follow one. So a value is read with a mark behind it, as one more field, which must come out as it is.
     """
     from pyspark.sql.avro.functions import from_avro as parse
-    from pyspark.sql.functions import col, concat, expr, length, when
+    from pyspark.sql.functions import col, concat, expr, is_valid_utf8, length, when
     from pyspark.sql.types import StructType
 
     mark = secrets.token_hex(_MARK_BYTES)
@@ -80,16 +83,25 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     assert isinstance(declared, StructType)
     options = {"mode": "PERMISSIVE"}
     value = col("value")
-    if decimal.has_decimals(declared):
+    if has(declared, decimal.is_decimal):
         bare = parse("value", json.dumps(decimal.as_bytes(writer)), options)
         records = records.withColumn(_BARE, when(length("value") > _LONG_VALUE_BYTES, bare))
-        is_endless = decimal.is_any(col(_BARE), declared, lambda some, _: length(some) > _LONG_DECIMAL_BYTES)
+        is_endless = is_any(col(_BARE), declared, decimal.is_decimal, lambda d, _: length(d) > _LONG_DECIMAL_BYTES)
         value = when(~is_endless, value)
     wider = decimal.as_avro_has_it(writer)
     end = {"name": END, "type": {"type": "fixed", "name": END, "size": _MARK_BYTES}}
     marked = json.dumps({**wider, "fields": [*wider["fields"], end]})
     decoded = records.withColumn(_DECODED, parse(concat(value, expr(f"X'{mark}'")), marked, options))
-    return decoded, *_fitting(col(_DECODED), expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')"), declared)
+    is_bad = expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
+    # Nor does it look whether a text is one, and no sink could take another.
+    is_bad |= is_any(col(_DECODED), declared, _is_text, lambda text, _: ~is_valid_utf8(text))
+    return decoded, *_fitting(col(_DECODED), is_bad, declared)
+
+
+def _is_text(type_: DataType) -> bool:
+    from pyspark.sql.types import StringType
+
+    return isinstance(type_, StringType)
 
 
 def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, Column]:
@@ -97,7 +109,7 @@ def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, 
     from pyspark.sql.functions import struct
 
     taken = [decimal.declared(read[field.name], field.dataType).alias(field.name) for field in schema.fields]
-    return struct(*taken), is_bad | decimal.is_any(read, schema, decimal.does_not_fit)
+    return struct(*taken), is_bad | is_any(read, schema, decimal.is_decimal, decimal.does_not_fit)
 
 
 def columns(
@@ -111,21 +123,32 @@ def columns(
     has_headers: bool,
 ) -> DataFrame:
     """The decoded columns, the record's own, and the text of what cannot be decoded; if `is_strict`, that is an error."""
-    from pyspark.sql.functions import col, expr, raise_error, when
+    from pyspark.sql.functions import col, when
 
-    told = _told()
-    taken: list[Any] = [struct[name].alias(name) for name in names]
+    beside: list[Any] = []
     if has_metadata:
-        taken += [col(field).alias(name) for field, name in METADATA.items()]
+        beside += [col(field).alias(name) for field, name in METADATA.items()]
     if has_headers:
-        taken.append(col("headers").alias(HEADERS))
+        beside.append(col("headers").alias(HEADERS))
     if not is_strict:
-        return decoded.select(*taken, when(is_bad, told).alias(CORRUPT))
-    words = expr("concat('source kafka: a record cannot be decoded: ', _pakka_told)")
-    refused = decoded.withColumn("_pakka_told", told).where(
-        when(is_bad, raise_error(words).cast("boolean")).otherwise(True)
-    )
-    return refused.select(*taken)
+        return decoded.select(
+            *[struct[name].alias(name) for name in names], *beside, when(is_bad, _told()).alias(CORRUPT)
+        )
+    looked_at = decoded.select(_refusal(is_bad).alias(_GOOD), struct.alias(_DECODED), *beside)
+    kept = [name for name in looked_at.columns if name not in (_GOOD, _DECODED)]
+    return looked_at.where(_GOOD).select(*[col(_DECODED)[name].alias(name) for name in names], *kept)
+
+
+def _refusal(is_bad: Column) -> Column:
+    """True, or an error that tells of the record.
+
+    It goes by something that Spark cannot know beforehand, and so cannot move. A filter that Spark may move it puts below what is read, where each
+    mention of a value decodes the record once more; and what is no filter it leaves out if the pipeline asks for other columns only.
+    """
+    from pyspark.sql.functions import concat, lit, raise_error, spark_partition_id, when
+
+    words = concat(lit("source kafka: a record cannot be decoded: "), _told())
+    return when(is_bad, raise_error(words).cast("boolean")).otherwise(spark_partition_id() >= 0)
 
 
 def _told() -> Column:
