@@ -114,8 +114,9 @@ class Registry(Wire):
             node = self._coordinator(handle.id)
             was_unanswered, is_unanswered = is_unanswered, True
             answer = self._send(request, node)
-            # What an earlier one has done that was never answered, this answer does not tell.
-            is_unanswered = was_unanswered
+            # What an earlier one has done that was never answered, this answer does not tell; and that it does not know what it has done
+            # is no answer at all.
+            is_unanswered = was_unanswered or answer.error_code == errors.UnknownError.errno
             end = _ended(answer.error_code, handle)
             return End.REPEATED if end is End.DONE and is_unanswered else end
 
