@@ -54,7 +54,9 @@ class Answering(Registry):
 
 def mender(error):
     # Something is held, and the book is not asked for it.
-    made = Mender(Answering(error), "pakka.refunds.out", SimpleNamespace(key=b"refunds.out", name="ledger"))
+    made = Mender(
+        Answering(error), "pakka.refunds.out", SimpleNamespace(key=b"refunds.out", name="ledger"), "pakka.refunds.out"
+    )
     made.held = lambda topics: HELD
     return made
 
