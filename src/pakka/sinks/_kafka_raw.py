@@ -223,11 +223,11 @@ class Registry(Wire):
 
         return self._patiently(ask)
 
-    def known(self, producers: Collection[int] = ()) -> list[Listed]:
-        """The ids of these producers, or all that are remembered. None of them is about to end: that is waited for."""
+    def known(self, producers: Collection[int] = (), prefix: str = "") -> list[Listed]:
+        """The ids of these producers that begin so, or all that are remembered. None of them is about to end: that is waited for."""
 
         def ask() -> list[Listed]:
-            found = Desk(self._open()).listed(producers=producers)
+            found = [t for t in Desk(self._open()).listed(producers=producers) if t.id.startswith(prefix)]
             if any(t.is_being_ended for t in found):
                 raise errors.ConcurrentTransactionsError("a transaction is being ended")
             return found
