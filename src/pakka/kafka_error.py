@@ -130,6 +130,11 @@ def told_error(
     return refusal(message, hint="the message is Kafka's own")
 
 
+def is_mendable(raised: BaseException | KafkaError) -> bool:
+    """Whether somebody has to change a setting, a right or a topic: to ask again gets the same answer."""
+    return error_of(raised).code() in _HINTS
+
+
 def why(raised: BaseException | KafkaError, grievance: Grievance | None = None) -> KafkaError:
     """The error that tells most: of a call that took too long, what the connections complained of."""
     error = error_of(raised)

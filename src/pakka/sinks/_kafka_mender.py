@@ -94,11 +94,13 @@ class Mender:
     transaction.
     """
 
-    def __init__(self, registry: Registry, ident: str, book: LedgerTopic) -> None:
+    def __init__(self, registry: Registry, ident: str, book: LedgerTopic, own: str) -> None:
         self.registry = registry
         self.whose = registry.whose
         self.address = registry.address
         self.id = ident
+        self.own = own
+        """The sink's id, with which those of its slots begin."""
         self.book = book
         self._is_warned = False
 
@@ -297,8 +299,8 @@ class Mender:
 
     @property
     def _note_key(self) -> bytes:
-        # The id of a slot has its numbers behind the names that the ledger's key is made of.
-        return self.book.key + self.id.rpartition(self.book.key.decode())[2].encode() + b".hanging"
+        # The id of a slot has its numbers behind the sink's own, and names may be numbers too.
+        return self.book.key + self.id.removeprefix(self.own).encode() + b".hanging"
 
     def _warn(self, held: Collection[Place], reason: str) -> None:
         if held and not self._is_warned:

@@ -170,7 +170,8 @@ class PreparedCommitter:
             if holders.get(ident) == slot:
                 # Not only its end: whoever still writes to it is shut out.
                 self.sweeper.end(ident, self._topics)
-            else:
+            elif slot.fence:
+                # One that nobody knew of has ended meanwhile, or has got a record, by which it is another one.
                 self._check_not_committed(slot, page)
             with spool_errors(self.staging):
                 self.staging.remove(slot)

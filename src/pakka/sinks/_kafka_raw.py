@@ -120,8 +120,9 @@ class Registry(Wire):
             node = self._coordinator(handle.id)
             was_unanswered, is_unanswered = is_unanswered, True
             answer = self._send(request, node)
-            # What an earlier one has done that was never answered, this answer does not tell.
-            is_unanswered = was_unanswered
+            # What an earlier one has done that was never answered, this answer does not tell; and that it does not know what it has done
+            # is no answer at all.
+            is_unanswered = was_unanswered or answer.error_code == errors.UnknownError.errno
             end = _ended(answer.error_code, handle)
             if end is End.DONE and granter not in (None, node):
                 raise UnknownOutcomeError(
@@ -232,11 +233,11 @@ class Registry(Wire):
 
         return self._patiently(ask)
 
-    def known(self, producers: Collection[int] = ()) -> list[Listed]:
-        """The ids of these producers, or all that are remembered. None of them is about to end: that is waited for."""
+    def known(self, producers: Collection[int] = (), prefix: str = "") -> list[Listed]:
+        """The ids of these producers that begin so, or all that are remembered. None of them is about to end: that is waited for."""
 
         def ask() -> list[Listed]:
-            found = Desk(self._open()).listed(producers=producers)
+            found = [t for t in Desk(self._open()).listed(producers=producers) if t.id.startswith(prefix)]
             if any(t.is_being_ended for t in found):
                 raise errors.ConcurrentTransactionsError("a transaction is being ended")
             return found

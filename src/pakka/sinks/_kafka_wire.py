@@ -15,8 +15,8 @@ from kafka.protocol.metadata import CoordinatorType  # type: ignore[import-untyp
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_cluster import ANSWER_S
-from pakka.kafka_error import told_error
-from pakka.kafka_line import Address
+from pakka.kafka_error import is_mendable, told_error
+from pakka.kafka_line import Address, is_denied
 from pakka.kafka_transactions import CannotAskError, open_admin
 
 PATIENCE_S = ANSWER_S
@@ -41,7 +41,9 @@ T = TypeVar("T")
 
 
 class DeniedError(SinkError):
-    """Another client gets in, or gets an answer, and this one does not: a right is missing, or there is nothing for a setting in it."""
+    """This user never gets an answer to such a question: a right is missing, or the brokers are too old for it. Nothing else is one: who is
+    denied may go on without the answer where it is not needed, and who gets none for another reason may not.
+    """
 
 
 class Wire:
@@ -103,7 +105,7 @@ class Wire:
             except AWAY as error:
                 reason = _reason(error)
                 if not _is_passing(error):
-                    raise self._denied(error) from error
+                    raise self._refused(error) from error
                 if not isinstance(_cause(error), errors.ConcurrentTransactionsError):
                     self.close()
                 late = _told(error, f"no answer for {patience_s:.0f} s: {reason}")
@@ -113,14 +115,20 @@ class Wire:
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _PAUSE_MOST_S)
 
-    def _denied(self, error: BaseException) -> PakkaError:
+    def _refused(self, error: BaseException) -> PakkaError:
+        """What does not pass while it is waited for."""
         told = _told(error)
-        if told.code() != KafkaError._FAIL:
-            return told_error(self.whose, self.address, told, refusal=DeniedError)
-        return DeniedError(
-            f"{self.whose}: {self.address}: {self.address.scrub(told.str())}; nothing was changed",
-            hint="the message is that of kafka-python, with which pakka writes; docs/reference/kafka-sink.md says which `settings` it has",
-        )
+        is_never_told = is_denied(told) or told.code() == KafkaError.UNSUPPORTED_VERSION
+        found = told_error(self.whose, self.address, told, refusal=DeniedError if is_never_told else SinkError)
+        if is_never_told or is_mendable(told) or isinstance(found, UnavailableError):
+            return found
+        message = f"{self.whose}: {self.address}: {self.address.scrub(told.str())}; nothing was changed"
+        if not isinstance(_cause(error), errors.BrokerResponseError):
+            return SinkError(
+                message,
+                hint="the message is that of kafka-python, with which pakka writes; docs/reference/kafka-sink.md says which `settings` it has",
+            )
+        return UnavailableError(message, hint="run again; if that is the answer again, the logs of the brokers say why")
 
 
 def words_of(error: Any) -> str:

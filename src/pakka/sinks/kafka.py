@@ -221,7 +221,7 @@ class KafkaSink(SpooledSink):
 
     def open_mender(self, registry: Registry, ident: str, book: LedgerTopic) -> Mender:
         """Who looks after a transactional id of this sink."""
-        return Mender(registry, ident, book)
+        return Mender(registry, ident, book, f"{self.ledger}.{book.key.decode()}")
 
     def open_writer(self, binding: Binding, slot: Slot, schema: pa.Schema) -> Writer:
         if self.way == "prepared":

@@ -39,7 +39,7 @@ class CarelessSink(KafkaSink):
     """The Kafka sink with the broken twin."""
 
     def open_mender(self, registry, ident, book):
-        return Careless(registry, ident, book)
+        return Careless(registry, ident, book, f"{self.ledger}.{book.key.decode()}")
 
 
 @dataclass

@@ -340,6 +340,19 @@ class TestNote:
     def test_without_a_place_it_is_of_the_one_before_the_id_was_taken(self, producer, epoch, state, is_of):
         assert self.NOTE.is_of(described(producer, epoch, state), {}) is is_of
 
+    @pytest.mark.parametrize("names", [("refunds", "out"), ("0", "0"), ("1", "2"), ("1.1", "1")])
+    def test_each_id_of_a_sink_has_a_note_of_its_own(self, names):
+        """Also if its pipeline and its sink are called by numbers, as slots are: `0.0` stands twice in `pakka.0.0.10.0`."""
+        sink, binding = KafkaSink("127.0.0.1:1", topic="one", way="sharded"), Binding(*names, "")
+        with closing(sink.open_book(binding)) as book, closing(Registry(binding, sink.address)) as registry:
+            own = sink.transactional_id(binding)
+            slots = [f"{own}.{slot}.{attempt}" for slot in range(13) for attempt in range(13)]
+            keys = {ident: sink.open_mender(registry, ident, book)._note_key for ident in [own, *slots]}
+        assert len({*keys.values()}) == len(keys)
+        # As older releases wrote them.
+        name = ".".join(names).encode()
+        assert (keys[own], keys[f"{own}.7.3"]) == (name + b".hanging", name + b".7.3.hanging")
+
 
 def described(producer: int, epoch: int, state: str) -> Described:
     return Described("pakka.refunds.out", producer, state, epoch, 0, frozenset())

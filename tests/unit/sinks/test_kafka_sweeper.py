@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
+from kafka.admin import TransactionState
 
+from pakka.errors import UnavailableError
 from pakka.model.epoch import Epoch, Origin
+from pakka.model.id import Binding
 from pakka.model.outcome import Kind
+from pakka.sinks import _kafka_wire
 from pakka.sinks._kafka_raw import Registry
+from pakka.sinks._kafka_sweeper import Sweeper
+from pakka.sinks.kafka import KafkaSink
 from tests.fixtures.kafka import need_kafka
 from tests.unit.sinks.kafka_ruins import Case, Ruin, hanging, refunds, ruined
 
@@ -136,3 +143,38 @@ class TestSweeper:
         assert ruin.ids(0, ruin.topics[1]) == []
         ruin.heir()
         assert ruin.ids(1, ruin.topics[1]) == [2]
+
+
+class Untold(Registry):
+    """Of a user without READ on the topics, in a cluster with these transactions."""
+
+    def __init__(self, binding, sink, **states):
+        super().__init__(binding, sink.address)
+        self.listed_as = [
+            SimpleNamespace(transactional_id=ident, producer_id=number, state=TransactionState(state))
+            for number, (ident, state) in enumerate(states.items())
+        ]
+
+    def open_in(self, places):
+        return dict.fromkeys(places)
+
+    def _open(self):
+        return SimpleNamespace(list_transactions=lambda **_: {1: self.listed_as})
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_only_a_transaction_of_its_own_is_waited_for_until_it_has_ended(is_ours, monkeypatch):
+    """Without READ all transactions of the cluster are listed, and in a busy one some are always being ended."""
+    monkeypatch.setattr(_kafka_wire, "PATIENCE_S", 0.1)
+    sink, binding = KafkaSink("127.0.0.1:1", topic="refunds", way="prepared"), Binding("refunds", "out", "")
+    ids = {"pakka.refunds.out.0.0": "CompleteCommit", "pakka.refunds.out.1.0": "Ongoing", "pakka.refunds.out": "Empty"}
+    ending = {"pakka.refunds.out.2.0" if is_ours else "invoices": "PrepareCommit"}
+    with closing(Untold(binding, sink, **ids, **ending)) as registry:
+        slots = sink.open_slots(binding)
+        monkeypatch.setattr(slots, "held", lambda cluster, topics: {("refunds", 0): 5})
+        sweeper = Sweeper(sink, registry, SimpleNamespace(cluster=None), slots)
+        if is_ours:
+            with pytest.raises(UnavailableError, match="is being ended"):
+                sweeper._unclosed(["refunds"])
+        else:
+            assert sweeper._unclosed(["refunds"]) == ["pakka.refunds.out.0.0"]
