@@ -40,6 +40,7 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 _WORST: dict[str, Callable[[Iterable[str]], str]] = {
     # Whichever broker becomes the coordinator keeps to its own bound.
     "transaction.max.timeout.ms": lambda values: min(values, key=int),
+    "socket.request.max.bytes": lambda values: min(values, key=int),
     # `false` is less than `true`.
     "transaction.partition.verification.enable": min,
 }

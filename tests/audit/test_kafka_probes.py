@@ -93,7 +93,9 @@ def lax():
 def patient_broker():
     """It lets transactions be open for two hours."""
     need_kafka()
-    with running_kafka(settings={"transaction.max.timeout.ms": "7200000"}) as kafka:
+    with running_kafka(
+        settings={"transaction.max.timeout.ms": "7200000", "socket.request.max.bytes": "2162688"}
+    ) as kafka:
         yield kafka.bootstrap
 
 
@@ -298,6 +300,20 @@ def test_a_broker_that_does_not_verify_transactions_is_named_and_the_fix_mends_i
     finally:
         alter(sink.servers, broker, ResourceType.BROKER, **{setting: None})
     await_finding(sink, name, FINE)
+
+
+def test_a_broker_that_takes_less_at_once_than_is_sent_is_named(patient_broker):
+    """It would end the line after the decision, each time."""
+    topics = KnownTopics(patient_broker)
+    try:
+        sink = sink_on(topics)
+        name = "socket.request.max.bytes"
+        assert found(sink)[name].severity is FINE
+        alter(patient_broker, sink.topic, **{"max_message_bytes": "2097153"})
+        finding = await_finding(sink, name, BREAKS)
+        assert (finding.value, "the sink may send 2162689 at once" in finding.why) == ("2162688", True)
+    finally:
+        topics.drop()
 
 
 def test_of_several_brokers_the_one_that_gives_the_least_time_counts(topics, cluster):

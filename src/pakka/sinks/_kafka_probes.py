@@ -16,6 +16,7 @@ from pakka.sinks import _kafka_position, _kafka_rights, _kafka_timeout
 from pakka.sinks._kafka_facts import Facts, read_facts
 from pakka.sinks._kafka_judge import DURABILITY, TARGET
 from pakka.sinks._kafka_judge import Judge as TopicJudge
+from pakka.sinks._kafka_produce import REQUEST_BYTES
 
 if TYPE_CHECKING:
     from pakka.sinks.kafka import KafkaSink
@@ -24,6 +25,8 @@ OLDEST = (3, 0)
 """The first Kafka whose coordinators tell which transactions there are, and what became of them."""
 OPEN_S = 60.0
 """Readers that wait longer than this for a transaction of somebody wait for one that was forgotten, or for a large one."""
+_AROUND_BYTES = 64 << 10
+"""Of a request, beside its batches."""
 Judge = Callable[["KafkaSink", Facts], Finding]
 
 
@@ -61,6 +64,7 @@ def kafka_probes(
         probe("transaction log", _transaction_log),
         probe(_kafka_timeout.NAME, lambda sink, facts: _kafka_timeout.judge(sink, facts, took())),
         probe("transaction.partition.verification.enable", _verification),
+        probe("socket.request.max.bytes", _request_bytes),
         probe("ledger topic", _ledger_topic),
         *(probe(name, partial(_of_targets, name, judge)) for name, judge in TARGET.items()),
         probe("open transactions", _open_transactions),
@@ -138,6 +142,24 @@ def _verification(sink: KafkaSink, facts: Facts) -> Finding:
     why = "a record that comes after the end of its transaction opens one that nobody ends, and readers wait for ever"
     fix = f"{configs(sink.address)} --entity-type brokers --entity-default --add-config {name}=true"
     return Finding(name, WARNS, value, why, fix)
+
+
+def _request_bytes(sink: KafkaSink, facts: Facts) -> Finding:
+    name = "socket.request.max.bytes"
+    if facts.settings is None:
+        why = "the user of `settings` may not read the settings of brokers"
+        return Finding(name, WARNS, "not known", why, grant(sink.address, "DESCRIBE_CONFIGS"))
+    most = int(facts.settings[name])
+    batches = [int((topic.settings or {}).get("max.message.bytes", 0)) for topic in facts.targets]
+    wanted = max(REQUEST_BYTES, *batches) + _AROUND_BYTES
+    if most >= wanted:
+        return Finding(
+            name, FINE, str(most), "a broker takes as much at once as the sink sends, and as its topics take"
+        )
+    why = f"the sink may send {wanted} at once, after the decision, and a broker ends the line at that, each time it is tried"
+    return Finding(
+        name, BREAKS, str(most), why, f"set {name}={wanted} in server.properties of all brokers, and start them again"
+    )
 
 
 def _ledger_topic(sink: KafkaSink, facts: Facts) -> Finding:

@@ -29,7 +29,7 @@ from pakka.sinks._numpy import column_of, text_of
 _PRESS = Press(1 << 20)
 """For records of the sink's own, one at a time."""
 _ANYWHERE = Limits(1, 1 << 20)
-_REQUEST_BYTES = 2 << 20
+REQUEST_BYTES = 2 << 20
 """Batches are sent together up to that: a request costs half a millisecond whatever is in it, and several should be on their way."""
 _ON_WAY_MAX = 3
 """So many requests of a line wait for an answer at most. kafka-python refuses the sixth, and others are sent over it too."""
@@ -151,7 +151,7 @@ def _requests(batches: Iterable[Batch]) -> Iterator[dict[Place, Batch]]:
     size = 0
     # Each place in turn: the next batch of one waits for the answer to its last.
     for batch in sorted(batches, key=turn):
-        if batch.place in some or (some and size + len(batch.records) > _REQUEST_BYTES):
+        if batch.place in some or (some and size + len(batch.records) > REQUEST_BYTES):
             yield some
             some, size = {}, 0
         some[batch.place] = batch

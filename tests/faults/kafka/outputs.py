@@ -103,7 +103,7 @@ class KafkaOutlet(Outlet):
 def of_site(site: Path) -> dict[str, Sink]:
     """What a spec names. The epochs of these tests are small, and are packed in several blocks and sent over both lines, in pieces, all the same."""
     _kafka_pack._BLOCK_ROWS = 10
-    _kafka_produce._REQUEST_BYTES = 1
+    _kafka_produce.REQUEST_BYTES = 1
     _kafka_parcel._SMALL_BYTES = 1
     outlet = KafkaOutlet.read(site)
     return {

@@ -60,7 +60,7 @@ def packed(partitions, rows=400, bytes_max=2000):
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8])
 def test_several_requests_are_on_their_way_and_one_batch_a_partition(monkeypatch, partitions):
-    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    monkeypatch.setattr(_kafka_produce, "REQUEST_BYTES", 4500)
     post = Slow()
     outbox = Seat(post, Handle("id", 7, 3), 30.0).outbox("t", set())
     whole = packed(partitions)
@@ -77,7 +77,7 @@ def test_several_requests_are_on_their_way_and_one_batch_a_partition(monkeypatch
 @pytest.mark.parametrize("is_shut", [False, True])
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8])
 def test_over_two_lines_there_is_still_one_batch_a_partition_on_its_way(monkeypatch, partitions, is_shut):
-    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    monkeypatch.setattr(_kafka_produce, "REQUEST_BYTES", 4500)
     first = Slow()
     second = Slow(first.on_way, is_shut=is_shut)
     outbox = Seat(first, Handle("id", 7, 3), 30.0, second).outbox("t", set())
@@ -94,7 +94,7 @@ def test_over_two_lines_there_is_still_one_batch_a_partition_on_its_way(monkeypa
 
 
 def test_the_first_batch_to_each_place_goes_over_the_first_line(monkeypatch):
-    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 1)
+    monkeypatch.setattr(_kafka_produce, "REQUEST_BYTES", 1)
     first = Slow()
     second = Slow(first.on_way)
     seat = Seat(first, Handle("id", 7, 3), 30.0, second)
@@ -162,7 +162,7 @@ def test_an_epoch_without_rows_asks_for_the_place_of_its_last_record_alone():
 
 
 def test_what_could_not_be_sent_is_not_sent_when_all_is_dropped(monkeypatch):
-    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 4500)
+    monkeypatch.setattr(_kafka_produce, "REQUEST_BYTES", 4500)
     first = Slow()
     second = Slow(first.on_way, is_shut=True)
     outbox = Seat(first, Handle("id", 7, 3), 30.0, second).outbox("t", set())

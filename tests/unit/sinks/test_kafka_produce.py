@@ -49,7 +49,7 @@ def made(topics, patience_s=30.0):
 @pytest.fixture
 def wide(kafka_topics, monkeypatch):
     """A seat with two lines, over which requests go that are small enough to need both."""
-    monkeypatch.setattr(_kafka_produce, "_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(_kafka_produce, "REQUEST_BYTES", 1000)
     seat = made(kafka_topics)
     seat.second = Post("test", seat.post.address)
     yield seat
