@@ -257,7 +257,7 @@ class KafkaLookout:
     def _check_start(self, noted: Offsets | None) -> None:
         """Nothing is delivered: does `start` name what is there? Spark looks at it when it reads, and has noted it by then."""
         # The notes are beside the checkpoint.
-        anew = "" if noted is None else f"remove the directory {self.note.directory.removesuffix('.source')}, and "
+        anew = "" if noted is None else f"remove the directory {self.note.directory.removesuffix('.source')}"
         for name, topic in self._topics.items() if self.start is not None else ():
             named = (self.start or {}).get(name, {})
             if noted is None and not named:
@@ -266,10 +266,12 @@ class KafkaLookout:
                 firsts = self.cluster.start_offsets(name, topic.partitions)
                 ends, wholes = (self.cluster.end_offsets(name, topic.partitions, is_committed=c) for c in (True, False))
             if noted is not None and (found := moved(name, named, noted.get(name, {}), firsts)):
-                raise self._refused(found, f"{anew}run again; or set `start` as it was")
+                raise self._refused(
+                    found, f"set `start` as it was; or {anew} to begin where it says now, and run again"
+                )
             if found := misfit(name, named, firsts, ends, wholes):
                 right = "set `start` to an offset that it has, or to the next one, and run again"
-                raise self._refused(found, f"{anew}{right}")
+                raise self._refused(found, f"{anew}, {right}" if anew else right)
 
     def _check_added(self) -> None:
         """Spark takes a partition that it has not read before from offset 0 or not at all: it cannot tell what was taken from the beginning."""
