@@ -157,7 +157,7 @@ def test_slots_that_are_ended_beside_a_lost_answer_are_all_in_the_ledger(tmp_pat
     monkeypatch.chdir(tmp_path)  # the stage has its spool in the current directory
     end, lost, third_begins = Registry.end, [], threading.Event()
 
-    def end_late(self, handle, *, is_commit, patience_s=None):
+    def end_late(self, handle, *, is_commit, patience_s=None, granter=None):
         # `PREFIX.PIPELINE.SINK.SLOT.ATTEMPT`; the driver's own has neither slot nor attempt.
         slot = int(handle.id.split(".")[-2]) if is_commit and handle.id.count(".") == 4 else None
         if slot == 1:
@@ -166,7 +166,7 @@ def test_slots_that_are_ended_beside_a_lost_answer_are_all_in_the_ledger(tmp_pat
             third_begins.set()
             # Long enough for the second to be entered first.
             time.sleep(0.5)
-        answer = end(self, handle, is_commit=is_commit, patience_s=patience_s)
+        answer = end(self, handle, is_commit=is_commit, patience_s=patience_s, granter=granter)
         if slot == 0 and not lost:
             lost.append(handle)
             raise UnknownOutcomeError("no answer to the end of the transaction")
