@@ -16,24 +16,24 @@ in one of them is of the last transaction, and nothing that is ended later can t
    one was ended. The epoch that this takes is used for nothing else, so whoever comes later may end it too.
 
 A driver that dies in 5 is followed by one that finds the note. It has the time of a transaction for that: after it the brokers abort what
-was begun. What is not known from either the coordinator or the note is told, and left as it is.
+was begun. What is not known from either the coordinator or the note is told, and left as it is (`_kafka_forgotten`).
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.notice import notice
 from pakka.sinks._kafka_batch import Place
+from pakka.sinks._kafka_forgotten import forgotten, lost_end, lost_page, named
 from pakka.sinks._kafka_ledger import LedgerTopic
+from pakka.sinks._kafka_note import Note
 from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks._kafka_wire import DeniedError
 
@@ -48,45 +48,6 @@ _LAST_EPOCH = 32_766
 """After this one an id has another producer, which cannot end what the one before has left open."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """How a transaction was ended that hangs, and where it does: by producer, topic, partition and first offset it is one for ever."""
-
-    producer_id: int
-    is_commit: bool
-    places: tuple[tuple[str, int, int], ...]
-    """Those of which it was told that it hangs there."""
-    producer_epoch: int = -1
-    """Of the coordinator when this was written. -1: by a release that did not write it down."""
-
-    def is_of(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
-        """Whether this is the transaction that hangs. That one place is the same is enough: only one transaction of a producer can hang.
-        Where no place is told, it is the one after which nothing was done but to take the id.
-        """
-        places = {(*place, opened.offset) for place, opened in hanging.items()}
-        is_next = found.is_forgotten and found.producer_epoch == self.producer_epoch + 1
-        return found.producer_id == self.producer_id and (is_next or not places.isdisjoint(self.places))
-
-    def to_bytes(self) -> bytes:
-        data = {
-            "v": 1,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch,
-            "is_commit": self.is_commit,
-            "places": self.places,
-        }
-        return json.dumps(data, separators=(",", ":")).encode()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Note | None:
-        """None: a newer pakka wrote it, in other words."""
-        data = json.loads(raw)
-        if data["v"] != 1:
-            return None
-        places = tuple((str(topic), int(partition), int(offset)) for topic, partition, offset in data["places"])
-        return cls(int(data["producer_id"]), bool(data["is_commit"]), places, int(data.get("producer_epoch", -1)))
 
 
 class Mender:
@@ -170,16 +131,21 @@ class Mender:
         deadline = time.monotonic() + _SETTLE_S
         while held := self.held([self.book.name]):
             found = self.registry.described(self.id)
-            if found is None:
-                return None
-            if not found.is_being_ended:
-                opened = self.registry.opened(found.producer_id, held)
-                hanging = {place: each for place, each in opened.items() if each is not None}
-                raw = self.book.written(self.book.key) if self._is_commit(found, hanging) else None
+            if found is None or not found.is_being_ended:
+                lost = self._forgotten(found, held)
+                raw = self._committed(found, held) if found is not None and not lost else None
                 if self.registry.described(self.id) == found:
+                    if lost:
+                        raise self._lost_page(lost)
                     return raw
             self._expect_progress(deadline, held)
         return None
+
+    def _committed(self, found: Described, held: Collection[Place]) -> bytes | None:
+        """The newest record of the ledger, if it hangs and is committed."""
+        opened = self.registry.opened(found.producer_id, held)
+        hanging = {place: each for place, each in opened.items() if each is not None}
+        return self.book.written(self.book.key) if self._is_commit(found, hanging) else None
 
     def was_commit(self, topic: str) -> bool:
         """How what hangs in a topic was ended, though its id was taken since: the note tells. Changes nothing."""
@@ -203,7 +169,7 @@ class Mender:
         if time.monotonic() > deadline:
             raise UnavailableError(
                 f"{self.whose}: {self.address}: the last transaction of `{self.id}` is not ended after {_SETTLE_S:.0f} s, in "
-                f"{_named(held)}; nothing was changed",
+                f"{named(held)}; nothing was changed",
                 hint="see that all partitions of its topics have a leader, then run again",
             )
         time.sleep(_PAUSE_S)
@@ -213,8 +179,11 @@ class Mender:
     ) -> bool:
         """One step of the way. True: nothing of this id is open. False: look again."""
         found = self.registry.described(self.id)
+        lost = self._forgotten(found, held)
+        if lost and self.registry.described(self.id) == found:
+            raise self._lost_page(lost)
         if found is None:
-            return True
+            return not lost
         more = {topic for topic in found.topics if not topic.startswith("__")} - wanted
         if more or found.is_being_ended:
             wanted.update(more)
@@ -261,7 +230,7 @@ class Mender:
             notice(
                 self.whose,
                 "mended",
-                f"Kafka had not told {_named(certain)} that a transaction of `{self.id}` was {how}; it is told now",
+                f"Kafka had not told {named(certain)} that a transaction of `{self.id}` was {how}; it is told now",
             )
 
     def _is_commit(self, found: Described, hanging: Mapping[Place, Opened]) -> bool:
@@ -276,21 +245,19 @@ class Mender:
             raise self._lost(found, hanging, is_commit)
         return is_commit
 
+    def _forgotten(self, found: Described | None, held: Collection[Place]) -> dict[int, list[Place]]:
+        """What is open in the ledger and not known to any coordinator: it was of this very id, since nothing else writes there. This also
+        goes for an id that somebody has taken since, who is another producer.
+        """
+        places = [place for place in held if place[0] == self.book.name] if self.id == self.own else []
+        return forgotten(self.registry, places, None if found is None else found.producer_id)
+
+    def _lost_page(self, lost: Mapping[int, Collection[Place]]) -> SinkError:
+        raw = self.book.written(self.book.key)
+        return lost_page(self.whose, self.address, lost, -1 if raw is None else self.book.page(raw).epoch)
+
     def _lost(self, found: Described, hanging: Collection[Place], is_commit: bool | None) -> SinkError:
-        """Nobody knows what it should become, or nobody can make it so."""
-        known = {
-            True: "it was committed",
-            False: "it was aborted",
-            None: "whether it was committed is not known any more",
-        }
-        topic, partition = sorted(hanging)[0]
-        tool = f"kafka-transactions.sh --bootstrap-server {self.address.servers}"
-        return SinkError(
-            f"{self.whose}: {self.address}: a transaction of `{self.id}` (producer {found.producer_id}) has ended and is still "
-            f"open in {_named(hanging)}; {known[is_commit]}, and its next end would decide over it; nothing was changed",
-            hint=f"see its records with `{tool} describe-producers --topic {topic} --partition {partition}` and a reader of "
-            "`read_uncommitted`; if `pakka status` has their epoch as committed, save them first; then `abort` of the same tool ends it",
-        )
+        return lost_end(self.whose, self.address, found, hanging, is_commit)
 
     def _noted(self, found: Described, hanging: Mapping[Place, Opened]) -> Note | None:
         raw = self.book.written(self._note_key) if hanging or found.is_forgotten else None
@@ -308,7 +275,7 @@ class Mender:
             notice(
                 self.whose,
                 "open",
-                f"transactions are open in {_named(held)}, and it cannot be told whether one is ours, which a broker that was killed has "
+                f"transactions are open in {named(held)}, and it cannot be told whether one is ours, which a broker that was killed has "
                 f"left: {reason}",
             )
 
@@ -366,7 +333,3 @@ def _is_begun(found: Described, hanging: Mapping[Place, Opened | None]) -> bool:
     since all was closed before.
     """
     return any(each is not None and each.producer_epoch != found.producer_epoch for each in hanging.values())
-
-
-def _named(places: Collection[Place]) -> str:
-    return ", ".join(f"partition {partition} of `{topic}`" for topic, partition in sorted(places))

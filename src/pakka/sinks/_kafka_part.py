@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pakka.model.epoch import Epoch
+from pakka.model.id import Slot
 from pakka.model.prepared import add_checksums
 from pakka.sinks._kafka_ledger import Page
 from pakka.sinks._kafka_slots import Found
@@ -24,7 +25,9 @@ class Known:
 
 
 class UntoldError(Exception):
-    """Nobody can tell which slots are visible: the slots topic is not the one that the epoch in part was begun with, or the ledger is not."""
+    """Nobody can tell which slots are visible: the slots topic is not the one that the epoch in part was begun with, or the ledger is not, or
+    what has ended is forgotten.
+    """
 
 
 def shares_of(page: Page, found: Found, slots_topic: str) -> dict[int, Share]:
@@ -35,7 +38,19 @@ def shares_of(page: Page, found: Found, slots_topic: str) -> dict[int, Share]:
             f"slots topic `{slots_topic}` {'was made anew' if found.topic else 'is gone'} since epoch {page.epoch} was begun, and nobody else "
             "can tell which of its slots are visible"
         )
+    lost = found.lost_of_epoch(page.epoch)
+    if lost:
+        # What was committed without anybody knowing it any more would be sent again, and doubled.
+        raise UntoldError(lost_slots(lost, slots_topic))
     return found.of_epoch(page.epoch)
+
+
+def lost_slots(lost: Sequence[Slot], slots_topic: str) -> str:
+    numbers = ", ".join(str(slot.number) for slot in lost)
+    return (
+        f"slots topic `{slots_topic}` has slot {numbers} of epoch {lost[0].epoch} in a transaction that is open there, and that no coordinator knows "
+        "any more: its id has expired, and nobody else can tell whether that slot is visible"
+    )
 
 
 def check_life(page: Page, found: Found, slots_topic: str) -> None:

@@ -39,7 +39,7 @@ from pakka.notice import notice
 from pakka.points import reach
 from pakka.sinks._kafka_batch import Handle
 from pakka.sinks._kafka_ledger import Page
-from pakka.sinks._kafka_part import Known, UntoldError, check_life, entry_of, part_of, shares_of
+from pakka.sinks._kafka_part import Known, UntoldError, check_life, entry_of, lost_slots, part_of, shares_of
 from pakka.sinks._kafka_raw import PROTOCOL, Registry
 from pakka.sinks._kafka_slots import Entered, Found
 from pakka.sinks._kafka_sweeper import Sweeper
@@ -344,7 +344,10 @@ class PreparedCommitter:
             slots = json.loads(page.entry)["slots"] if page.entry else []
             is_held = slot.epoch == page.epoch and [slot.number, slot.fence, slot.attempt] in slots
         else:
-            share = self._found().of_epoch(page.epoch).get(slot.number) if slot.epoch == page.epoch else None
+            found = self._found() if slot.epoch == page.epoch else Found()
+            if slot in found.lost_of_epoch(page.epoch):
+                raise SinkError(f"{self.binding}: {lost_slots([slot], self.slots.name)}; nothing was changed")
+            share = found.of_epoch(page.epoch).get(slot.number)
             is_held = share is not None and (share.fence, share.attempt) == (slot.fence, slot.attempt)
         # Which slots an epoch was made of is known of the newest one only. Of an older one, what is staged was never committed: raising
         # the fence has removed the rest.

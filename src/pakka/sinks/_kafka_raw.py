@@ -189,6 +189,17 @@ class Registry(Wire):
 
         return self._patiently(ask)
 
+    def settled(self, ident: str) -> Described | None:
+        """The same, once nothing is being ended under it."""
+
+        def ask() -> Described | None:
+            found = self.described(ident)
+            if found is not None and found.is_being_ended:
+                raise errors.ConcurrentTransactionsError("a transaction is being ended")
+            return found
+
+        return self._patiently(ask)
+
     def opened(self, producer_id: int, places: Collection[Place]) -> dict[Place, Opened | None]:
         """Where a producer has a transaction open. None: this user may not know."""
         by_place = self.open_in(places)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from pakka.errors import SinkError
+from pakka.errors import SinkError, UnavailableError
 from pakka.kafka_cluster import Cluster
 from pakka.kafka_error import told
 from pakka.kafka_line import Address
@@ -79,15 +79,23 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the topic says: the newest committed record of each slot, and what is open, by producer."""
+    """What the topic says: the newest committed record of each slot, and what is open or lost, by producer."""
 
     committed: Mapping[int, Entered] = field(default_factory=dict)
     is_open: Mapping[int, Slot] = field(default_factory=dict)
+    lost: Mapping[int, Slot] = field(default_factory=dict)
+    """Open in the topic, and no coordinator knows it any more: whether it was committed, nobody can tell."""
     topic: str = ""
     """The topic's own id, which another one under its name does not have; empty if there is none."""
 
     def of_epoch(self, epoch: int) -> dict[int, Share]:
         return {number: e.share for number, e in self.committed.items() if e.slot.epoch == epoch}
+
+    def lost_of_epoch(self, epoch: int) -> list[Slot]:
+        """Slots of which nobody can tell whether they are visible. Of one with a committed record it is known: there is only one."""
+        known = self.of_epoch(epoch)
+        lost = [slot for slot in self.lost.values() if slot.epoch == epoch and slot.number not in known]
+        return sorted(lost, key=lambda slot: slot.number)
 
 
 class SlotsTopic:
@@ -100,6 +108,7 @@ class SlotsTopic:
         name: str,
         prefix: str,
         open_mender: Callable[[Registry, str, Cluster], Mender],
+        ids_of: Callable[[Slot], Collection[str]],
     ) -> None:
         self.binding = binding
         self.address = address
@@ -107,6 +116,8 @@ class SlotsTopic:
         self.prefix = prefix
         """What the transactional ids of all slots begin with."""
         self._open_mender = open_mender
+        self._ids_of = ids_of
+        """Every transactional id by which an attempt at a slot may have been sent."""
 
     def make(self, cluster: Cluster) -> str:
         """Its id, once it is there."""
@@ -136,13 +147,37 @@ class SlotsTopic:
                     committed[entered.slot.number] = entered
             elif each.value is not None:
                 waiting[each.producer_id] = Entered.from_bytes(self.binding, self.name, each.value)
-        for known in registry.known(waiting) if waiting else ():
-            if not known.is_open:
+        lost: dict[int, Slot] = {}
+        for producer, known in self._known(waiting, registry).items():
+            if known is None:
+                lost[producer] = waiting.pop(producer).slot
+            elif not known.is_open:
                 # It has ended, and a broker has forgotten to say so here. What is still there of it is of its last transaction.
-                last = waiting.pop(known.producer_id)
+                last = waiting.pop(producer)
                 if self._is_commit(known, cluster, registry):
                     committed[last.slot.number] = last
-        return Found(committed, {producer: e.slot for producer, e in waiting.items()}, topic.id)
+        self._expect_open(lost, registry)
+        return Found(committed, {producer: e.slot for producer, e in waiting.items()}, lost, topic.id)
+
+    def _known(self, waiting: Mapping[int, Entered], registry: Registry) -> dict[int, Listed | None]:
+        """What coordinators say of producers that have a record here without an end. None: nobody knows it any more."""
+        if not waiting:
+            return {}
+        found: dict[int, Listed | None] = {t.producer_id: t for t in registry.known(waiting)}
+        for producer in waiting.keys() - found.keys():
+            # A coordinator that has just come up lists nothing yet; asked for an id, it answers or says that it cannot.
+            told = map(registry.settled, self._ids_of(waiting[producer].slot))
+            found[producer] = next((each for each in told if each is not None and each.producer_id == producer), None)
+        return {producer: found[producer] for producer in waiting}
+
+    def _expect_open(self, lost: Collection[int], registry: Registry) -> None:
+        """What was found without an end may have got one since, and its id another producer."""
+        opened = registry.open_in([(self.name, PARTITION)])[self.name, PARTITION] if lost else None
+        if opened is not None and not opened.keys() >= set(lost):
+            raise UnavailableError(
+                f"{self.binding}: {self.address}: slots topic `{self.name}` has changed while it was read; nothing was changed by this",
+                hint="run again",
+            )
 
     def held(self, cluster: Cluster, topics: Collection[str]) -> dict[Place, int]:
         """Where in these topics readers wait for anybody."""

@@ -216,8 +216,12 @@ class KafkaSink(SpooledSink):
             book.use(cluster)
             return self.open_mender(registry, ident, book)
 
-        prefix = f"{self.transactional_id(binding)}."
-        return SlotsTopic(binding, self.address, self.slots_topic(binding), prefix, open_mender)
+        def ids_of(slot: Slot) -> list[str]:
+            # By `prepared`, by `sharded`, and by the driver that sends again what has expired.
+            return [self.slot_id(binding, slot), self.shard_id(binding, slot), own]
+
+        own = self.transactional_id(binding)
+        return SlotsTopic(binding, self.address, self.slots_topic(binding), f"{own}.", open_mender, ids_of)
 
     def open_mender(self, registry: Registry, ident: str, book: LedgerTopic) -> Mender:
         """Who looks after a transactional id of this sink."""

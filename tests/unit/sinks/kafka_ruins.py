@@ -93,9 +93,13 @@ def hanging(ruin: Ruin, ident: str = "") -> dict:
 
 
 @contextmanager
-def ruined(cases: Mapping[str, Case], tmp_path_factory, **options: Any) -> Iterator[dict[str, Ruin]]:
-    """A broker with these ruins. Where a name begins with `careless`, it is the twin's; with `named`, rows name their topics."""
-    with running_kafka() as kafka:
+def ruined(
+    cases: Mapping[str, Case], tmp_path_factory, broker: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[dict[str, Ruin]]:
+    """A broker with these ruins. Where a name begins with `careless`, it is the twin's; with `named`, rows name their topics; with a way, it is
+    by that way.
+    """
+    with running_kafka(settings=broker or {}) as kafka:
         made = {}
         with pytest.MonkeyPatch.context() as late:
             # Drivers that live on look when they have to, and not while the markers are still there.
@@ -105,7 +109,8 @@ def ruined(cases: Mapping[str, Case], tmp_path_factory, **options: Any) -> Itera
                 named = [topics.create(each) for each in ("one", "two")]
                 kind = CarelessSink if name.startswith("careless") else KafkaSink
                 target = {"topic_column": "to"} if name.startswith("named") else {"topic": named[0]}
-                sink = kind(kafka.bootstrap, ledger=f"{topics.prefix}pakka", **target, **options)
+                way = {"way": name.split()[0]} if name.split()[0] in ("prepared", "sharded") else {}
+                sink = kind(kafka.bootstrap, ledger=f"{topics.prefix}pakka", **target, **way, **options)
                 place = tmp_path_factory.mktemp("place")
                 ruin = made[name] = Ruin(sink, named, place, Driver(sink, place))
                 make(ruin)

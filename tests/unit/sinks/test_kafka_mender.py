@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from pakka.errors import SinkError, UnavailableError
 from pakka.model.id import Binding
 from pakka.sinks import _kafka_ledger, _kafka_mender, _kafka_topic
-from pakka.sinks._kafka_mender import Note
+from pakka.sinks._kafka_note import Note
 from pakka.sinks._kafka_raw import Described, Opened, Registry
 from pakka.sinks.kafka import KafkaSink
 from pakka.sinks.spooled import Token

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from pakka.errors import RefusedError
 from pakka.model.id import Slot
 from pakka.sinks import _kafka_topic
+from pakka.sinks._kafka_raw import Registry
 from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver, maker_of, refunds, values
 
 pytestmark = pytest.mark.kafka
@@ -59,3 +60,12 @@ def test_what_is_committed_is_still_not_called_aborted(driver):
     assert driver.commit(0, records).is_final
     with pytest.raises(RefusedError):
         driver.committer.abort(records)
+
+
+def test_a_coordinator_that_lists_nothing_yet_is_asked_for_the_id_of_what_is_open(driver, monkeypatch):
+    """As one does that has just come up: what is open, and decided perhaps, is not forgotten for that."""
+    (record,) = driver.prepare(0, refunds(1))
+    monkeypatch.setattr(Registry, "known", lambda *_: [])
+    found = driver.committer._found()
+    assert (list(found.is_open.values()), found.lost) == ([record.slot], {})
+    assert driver.commit(0, [record]).is_final
