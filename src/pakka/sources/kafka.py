@@ -22,6 +22,7 @@ from pakka.model.rule import OnFail
 from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
 from pakka.sources._kafka_lookout import WHOSE, KafkaLookout, Wanted, offsets_in
+from pakka.sources._kafka_schema import avro_schema
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources._note import Note
 
@@ -159,7 +160,7 @@ class KafkaSource:
             self._check_columns(names := schema.names)
             decoded, struct, is_bad = decode.from_json(records, schema)
         else:
-            text, names = decode.avro_schema(WHOSE, self._schema_text())
+            text, names = avro_schema(self._schema_text())
             self._check_columns(names)
             decoded, struct, is_bad = decode.from_avro(records, text)
         beside = {"has_metadata": self.metadata, "has_headers": self.headers}
