@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pakka.errors import ConfigError
 from pakka.sources import _kafka_decimal as decimal
 from pakka.sources._kafka_digits import without_endless
+from pakka.sources._kafka_schema import check_cases, understood
 from pakka.sources._kafka_type import has, is_any
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     from pyspark.sql.functions import from_json as parse
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+    check_cases(records.sparkSession, schema, lambda inner: has(inner, decimal.is_decimal))
     mark = secrets.token_hex(_MARK_BYTES)
     fields = [StructField(f.name, decimal.as_json_has_it(f.dataType)) for f in schema.fields]
     item = StructType([*fields, StructField(END, StringType())])
@@ -58,7 +59,8 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     marked = f'{{"{END}":"{mark}"}}'
     wrapped = expr(f"""concat('{{"items":[{marked},', CAST(value AS STRING), ',{marked}]}}')""")
     finite = without_endless(expr("CAST(value AS STRING)"), wrapped, whole)
-    decoded = records.withColumn(_DECODED, parse(finite, whole, options))
+    with understood("JSON", "take types that JSON has, such as STRING for VARCHAR(5), or `format: raw`"):
+        decoded = records.withColumn(_DECODED, parse(finite, whole, options))
     items = f"{_DECODED}.items"
     # Spark puts a replacement character for bytes that are no text.
     is_bad = expr(
@@ -79,8 +81,10 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
 
     mark = secrets.token_hex(_MARK_BYTES)
     writer = json.loads(schema)
-    declared = records.select(parse("value", schema)).schema[0].dataType
+    with understood("Avro", "mend it, or take `format: raw` and decode the values in `process`"):
+        declared = records.select(parse("value", schema)).schema[0].dataType
     assert isinstance(declared, StructType)
+    check_cases(records.sparkSession, declared, lambda _: True)
     options = {"mode": "PERMISSIVE"}
     value = col("value")
     if has(declared, decimal.is_decimal):
@@ -89,7 +93,7 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
         is_endless = is_any(col(_BARE), declared, decimal.is_decimal, lambda d, _: length(d) > _LONG_DECIMAL_BYTES)
         value = when(~is_endless, value)
     wider = decimal.as_avro_has_it(writer)
-    end = {"name": END, "type": {"type": "fixed", "name": END, "size": _MARK_BYTES}}
+    end = {"name": END, "type": {"type": "fixed", "name": f"{END}_{mark}", "size": _MARK_BYTES}}
     marked = json.dumps({**wider, "fields": [*wider["fields"], end]})
     decoded = records.withColumn(_DECODED, parse(concat(value, expr(f"X'{mark}'")), marked, options))
     is_bad = expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
@@ -161,19 +165,3 @@ def _told() -> Column:
         fields.append(f"IF(is_valid_utf8({text}), {text}, NULL) AS {name}")
         fields.append(f"IF(is_valid_utf8({text}), NULL, hex({name})) AS {name}_hex")
     return expr(f"to_json(struct({', '.join(fields)}))")
-
-
-def avro_schema(whose: str, text: str) -> tuple[str, list[str]]:
-    """A schema that describes a record, as JSON, and the names of its fields."""
-    try:
-        schema = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{whose}: the Avro schema is not JSON: {error}", hint="give the text of an .avsc file, or its path"
-        ) from error
-    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
-        raise ConfigError(
-            f"{whose}: the Avro schema is not of a record with fields, and columns are made of those",
-            hint='begin it with {"type": "record", "name": ..., "fields": [...]}; for other values take `format: raw`',
-        )
-    return json.dumps(schema), [str(field["name"]) for field in schema["fields"]]

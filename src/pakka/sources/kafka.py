@@ -23,6 +23,7 @@ from pakka.model.word import check_words
 from pakka.sources import _kafka_decode as decode
 from pakka.sources._kafka_lookout import WHOSE, KafkaLookout
 from pakka.sources._kafka_offsets import named, offsets_in, position_at
+from pakka.sources._kafka_schema import avro_schema
 from pakka.sources._kafka_settings import consumer_options, split
 from pakka.sources._kafka_topics import Wanted, check_java, check_pattern
 from pakka.sources._note import Note
@@ -176,7 +177,7 @@ class KafkaSource:
             self._check_columns(names := schema.names)
             decoded, struct, is_bad = decode.from_json(records, schema)
         else:
-            text, names = decode.avro_schema(WHOSE, self._schema_text())
+            text, names = avro_schema(self._schema_text())
             self._check_columns(names)
             decoded, struct, is_bad = decode.from_avro(records, text)
         beside = {"has_metadata": self.metadata, "has_headers": self.headers}
