@@ -33,6 +33,8 @@ _BARE = "_pakka_bare"
 """An Avro value with the bytes of its decimals, if it is long."""
 _LONG_VALUE_BYTES, _LONG_DECIMAL_BYTES = 10_000, 1_000
 """Spark takes 15 s for a decimal of a megabyte, and four times as long for one of two."""
+_TOLD_MAX = {"key": 4096, "value": 131_072}
+"""Of how many characters, or bytes that are no text, is told: so many that a topic takes them with its usual limit of a megabyte, though each be written with seven."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -165,12 +167,15 @@ def _refusal(is_bad: Column) -> Column:
 
 
 def _told() -> Column:
-    """A record as JSON: where it stands, its key and its value; bytes that are no text in hexadecimal."""
+    """A record as JSON: where it stands, its key and its value; bytes that are no text in hexadecimal, and of long ones the beginning."""
     from pyspark.sql.functions import expr
 
     fields = ["topic", "partition", "offset", "timestamp"]
-    for name in ("key", "value"):
+    for name, longest in _TOLD_MAX.items():
         text = f"CAST({name} AS STRING)"
-        fields.append(f"IF(is_valid_utf8({text}), {text}, NULL) AS {name}")
-        fields.append(f"IF(is_valid_utf8({text}), NULL, hex({name})) AS {name}_hex")
+        is_cut = f"IF(is_valid_utf8({text}), length({text}), length({name})) > {longest}"
+        fields.append(f"IF(is_valid_utf8({text}), substring({text}, 1, {longest}), NULL) AS {name}")
+        fields.append(f"IF(is_valid_utf8({text}), NULL, hex(substring({name}, 1, {longest}))) AS {name}_hex")
+        fields.append(f"IF({is_cut}, TRUE, NULL) AS {name}_cut")
+        fields.append(f"IF({is_cut}, length({name}), NULL) AS {name}_bytes")
     return expr(f"to_json(struct({', '.join(fields)}))")
