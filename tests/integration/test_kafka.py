@@ -139,6 +139,33 @@ def test_what_cannot_be_decoded_is_a_dead_letter_that_says_where_it_stands(
         assert {tuple(letter["rules"]) for letter in memory.rows(f"dead {name}")} == {("malformed",)}
 
 
+LONG = {"bytes": b"\xff" * 520_000, "text": b"\x01" * 520_000, "letters": "€".encode() * 200_000}
+
+
+def test_of_a_long_record_that_cannot_be_decoded_as_much_is_told_as_a_topic_takes(
+    spark, here, kafka_topics, clients, source, memory
+):
+    """Written in full it was twice as long or more, which no topic took, and the pipeline stopped at each restart."""
+    from pakka.sinks.kafka import KafkaSink
+
+    topic, dead = kafka_topics.create("in"), kafka_topics.create("dead")
+    for value in LONG.values():
+        clients.send(topic, [value], key=b"\x01" * 5000)
+    clients.send(topic, ["x" * 131_072])
+    sink = KafkaSink(clients.servers, dead, ledger=kafka_topics.name("pakka"))
+    pakka.run(pakka.Pipeline("refunds", source(topic), {"out": memory["out"]}, dead_letters=sink))
+    hexed, controls, euros, whole = letters([json.loads(value) for _, value in clients.read(dead, 1)])
+    assert [row["offset"] for row in (hexed, controls, euros, whole)] == [0, 1, 2, 3]
+    assert (hexed["value_hex"], "value" in hexed) == ("FF" * 131_072, False)
+    assert (controls["value"], controls["key"]) == ("\x01" * 131_072, "\x01" * 4096)
+    assert euros["value"] == "€" * 131_072
+    assert [(row["value_cut"], row["value_bytes"]) for row in (hexed, controls, euros)] == [
+        (True, len(value)) for value in LONG.values()
+    ]
+    assert (hexed["key_cut"], hexed["key_bytes"]) == (True, 5000)
+    assert (len(whole["value"]), {"value_cut", "value_bytes", "key_cut", "key_bytes"} & set(whole)) == (131_072, set())
+
+
 def test_without_dead_letters_a_record_that_cannot_be_decoded_stops_the_epoch(
     spark, here, kafka_topics, clients, source, memory
 ):

@@ -1,5 +1,4 @@
-"""Decimals of a record as they are, or not at all. Spark changes them without a word: in JSON it rounds to the places that are declared, and in Avro it takes the
-lowest 64 bits of one that is declared with 18 digits or fewer, however many bytes it has.
+"""Decimals of an Avro record as they are, or not at all. Of one that is declared with 18 digits or fewer Spark takes the lowest 64 bits, however many bytes it has.
 
 So they are read with more digits than are declared, and a record is no good of which one does not fit what is declared.
 """
@@ -9,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pakka.sources._kafka_type import has, rebuilt
-
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-_DIGITS_MAX = 38
-"""Of a decimal of Spark's."""
 _LONG_DIGITS = 18
 """Up to which Spark's reader of Avro takes a decimal for a long."""
 _LONG_BYTES = 8
@@ -26,18 +21,6 @@ def is_decimal(type_: DataType) -> bool:
     from pyspark.sql.types import DecimalType
 
     return isinstance(type_, DecimalType)
-
-
-def as_json_has_it(type_: DataType) -> DataType:
-    """The type with as many places behind the point as a decimal can have beside the digits before it."""
-    from pyspark.sql.types import DecimalType
-
-    def wider(inner: DataType) -> DataType:
-        if not isinstance(inner, DecimalType):
-            return inner
-        return DecimalType(_DIGITS_MAX, _DIGITS_MAX - inner.precision + inner.scale)
-
-    return rebuilt(type_, wider)
 
 
 def as_avro_has_it(schema: Any) -> Any:
@@ -57,11 +40,6 @@ def as_avro_has_it(schema: Any) -> Any:
 def as_bytes(schema: Any) -> Any:
     """The Avro schema, with decimals as the bytes that they are."""
     return _avro(schema, lambda d: {key: value for key, value in d.items() if key != "logicalType"})
-
-
-def declared(column: Column, type_: DataType) -> Column:
-    """What was read by a wider type, as it is declared, and as it comes out of Spark's readers, which keep nobody's NOT NULL."""
-    return column.try_cast(rebuilt(type_, lambda inner: inner)) if has(type_, is_decimal) else column
 
 
 def does_not_fit(column: Column, type_: DataType) -> Column:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pakka.sources import _kafka_decimal as decimal
+from pakka.sources import _kafka_json as as_json
 from pakka.sources._kafka_digits import without_endless
 from pakka.sources._kafka_schema import check_cases, understood
-from pakka.sources._kafka_type import has, is_any
+from pakka.sources._kafka_type import Wanted, has, is_any, rebuilt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +33,8 @@ _BARE = "_pakka_bare"
 """An Avro value with the bytes of its decimals, if it is long."""
 _LONG_VALUE_BYTES, _LONG_DECIMAL_BYTES = 10_000, 1_000
 """Spark takes 15 s for a decimal of a megabyte, and four times as long for one of two."""
+_TOLD_MAX = {"key": 4096, "value": 131_072}
+"""Of how many characters, or bytes that are no text, is told: so many that a topic takes them with its usual limit of a megabyte, though each be written with seven."""
 _RAW = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -50,9 +53,9 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
     from pyspark.sql.functions import from_json as parse
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    check_cases(records.sparkSession, schema, lambda inner: has(inner, decimal.is_decimal))
+    check_cases(records.sparkSession, schema, lambda inner: has(inner, as_json.is_changed))
     mark = secrets.token_hex(_MARK_BYTES)
-    fields = [StructField(f.name, decimal.as_json_has_it(f.dataType)) for f in schema.fields]
+    fields = [StructField(f.name, as_json.wider(f.dataType)) for f in schema.fields]
     item = StructType([*fields, StructField(END, StringType())])
     whole = StructType().add("items", ArrayType(item)).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -67,8 +70,10 @@ def from_json(records: DataFrame, schema: StructType) -> tuple[DataFrame, Column
         f"value IS NULL OR NOT is_valid_utf8(CAST(value AS STRING)) OR {_DECODED}.{CORRUPT} IS NOT NULL OR NOT (size({items}) <=> 3) "
         f"OR get({items}, 1) IS NULL OR NOT (get({items}, 0).{END} <=> '{mark}') OR NOT (get({items}, 2).{END} <=> '{mark}')"
     )
+    is_bad |= as_json.has_half_a_character(expr("CAST(value AS STRING)"))
     read = get(col(_DECODED)["items"], lit(1))
-    return decoded, *_fitting(read, is_bad, schema)
+    is_bad |= is_any(read, schema, as_json.is_changed, as_json.does_not_fit)
+    return decoded, _declared(read, schema, as_json.is_changed), is_bad
 
 
 def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Column]:
@@ -99,7 +104,8 @@ def from_avro(records: DataFrame, schema: str) -> tuple[DataFrame, Column, Colum
     is_bad = expr(f"NOT ({_DECODED}.{END} <=> X'{mark}')")
     # Nor does it look whether a text is one, and no sink could take another.
     is_bad |= is_any(col(_DECODED), declared, _is_text, lambda text, _: ~is_valid_utf8(text))
-    return decoded, *_fitting(col(_DECODED), is_bad, declared)
+    is_bad |= is_any(col(_DECODED), declared, decimal.is_decimal, decimal.does_not_fit)
+    return decoded, _declared(col(_DECODED), declared, decimal.is_decimal), is_bad
 
 
 def _is_text(type_: DataType) -> bool:
@@ -108,12 +114,17 @@ def _is_text(type_: DataType) -> bool:
     return isinstance(type_, StringType)
 
 
-def _fitting(read: Column, is_bad: Column, schema: StructType) -> tuple[Column, Column]:
-    """The columns of the schema out of what was read with wider decimals, and whether the record is no good, also for one that does not fit."""
+def _declared(read: Column, schema: StructType, is_wider: Wanted) -> Column:
+    """The columns of the schema out of what was read by wider types, and as they come out of Spark's readers, which keep nobody's NOT NULL."""
     from pyspark.sql.functions import struct
 
-    taken = [decimal.declared(read[field.name], field.dataType).alias(field.name) for field in schema.fields]
-    return struct(*taken), is_bad | is_any(read, schema, decimal.is_decimal, decimal.does_not_fit)
+    taken = []
+    for field in schema.fields:
+        column, type_ = read[field.name], field.dataType
+        if has(type_, is_wider):
+            column = column.try_cast(rebuilt(type_, lambda inner: inner))
+        taken.append(column.alias(field.name))
+    return struct(*taken)
 
 
 def columns(
@@ -156,12 +167,15 @@ def _refusal(is_bad: Column) -> Column:
 
 
 def _told() -> Column:
-    """A record as JSON: where it stands, its key and its value; bytes that are no text in hexadecimal."""
+    """A record as JSON: where it stands, its key and its value; bytes that are no text in hexadecimal, and of long ones the beginning."""
     from pyspark.sql.functions import expr
 
     fields = ["topic", "partition", "offset", "timestamp"]
-    for name in ("key", "value"):
+    for name, longest in _TOLD_MAX.items():
         text = f"CAST({name} AS STRING)"
-        fields.append(f"IF(is_valid_utf8({text}), {text}, NULL) AS {name}")
-        fields.append(f"IF(is_valid_utf8({text}), NULL, hex({name})) AS {name}_hex")
+        is_cut = f"IF(is_valid_utf8({text}), length({text}), length({name})) > {longest}"
+        fields.append(f"IF(is_valid_utf8({text}), substring({text}, 1, {longest}), NULL) AS {name}")
+        fields.append(f"IF(is_valid_utf8({text}), NULL, hex(substring({name}, 1, {longest}))) AS {name}_hex")
+        fields.append(f"IF({is_cut}, TRUE, NULL) AS {name}_cut")
+        fields.append(f"IF({is_cut}, length({name}), NULL) AS {name}_bytes")
     return expr(f"to_json(struct({', '.join(fields)}))")
