@@ -7,7 +7,7 @@ the one before has left open. So nothing here decides over it, and no advice is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from pakka.errors import SinkError
 from pakka.kafka_line import Address
@@ -18,12 +18,20 @@ GUIDE = "docs/reference/kafka-sink.md says what can be done, under `What nobody 
 _NEVER = "do not abort what may have been committed, its rows would be lost"
 
 
-def forgotten(registry: Registry, places: Collection[Place], known: int | None) -> dict[int, list[Place]]:
-    """Where a producer has something open that no coordinator knows, as far as this user may ask; without the one that is `known`."""
+def forgotten(
+    registry: Registry, places: Collection[Place], known: int | None, among: Callable[[], Collection[int]] | None = None
+) -> dict[int, list[Place]]:
+    """Where a producer has something open that no coordinator knows, as far as this user may ask; without the one that is `known`.
+
+    `among`: those to look for, asked for only if there are any others.
+    """
     found: dict[int, list[Place]] = {}
     for place, opened in registry.open_in(places).items() if places else ():
         for producer in set(opened or ()) - {known}:
             found.setdefault(producer, []).append(place)
+    if found and among is not None:
+        mine = among()
+        found = {producer: where for producer, where in found.items() if producer in mine}
     listed = {t.producer_id for t in registry.known(found)} if found else set()
     return {producer: where for producer, where in found.items() if producer not in listed}
 
@@ -40,6 +48,16 @@ def lost_page(whose: object, address: Address, lost: Mapping[int, Collection[Pla
         f"more: its id has expired, and whether it was committed, and epoch {epoch} with it, cannot be told; nothing was changed",
         hint=f"{_NEVER}: see with `pakka status` and a reader of `read_committed` whether epoch {epoch} is visible, then make the ledger anew "
         f"with the page that is true; {GUIDE}",
+    )
+
+
+def lost_rows(whose: object, address: Address, lost: Mapping[int, Collection[Place]]) -> SinkError:
+    """Rows that readers never get to, and whatever is behind them, also of other programs."""
+    producer, places = sorted(lost.items())[0]
+    return SinkError(
+        f"{whose}: {address}: producer {producer}, which was this sink's, has a transaction open in {named(places)}, and no coordinator knows it "
+        "any more: its id has expired, and whether it was committed is not known here; readers get no further there; nothing was changed",
+        hint=f"{_NEVER}: see with `pakka status` and the ledger whether its epoch was committed; {GUIDE}",
     )
 
 

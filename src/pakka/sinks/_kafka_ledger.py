@@ -175,6 +175,15 @@ class LedgerTopic:
         """The newest record of a key, whatever became of its transaction."""
         return self._look(key, is_settled=True, isolation="read_uncommitted")[0]
 
+    def span(self) -> tuple[int, int]:
+        """From where to where the newest records are, of several drivers at least. Nowhere if there is no topic."""
+        with told(self.whose, self.address, self.cluster.grievance, about=f"ledger topic `{self.name}`"):
+            if self.cluster.topic(self.name) is None:
+                return 0, 0
+            low = self.cluster.start_offsets(self.name, [PARTITION])[PARTITION]
+            end = self.cluster.end_offsets(self.name, [PARTITION], is_committed=False)[PARTITION]
+        return max(low, end - _LOOK_BACK * _LOOK_FURTHER), end
+
     def write(self, key: bytes, value: bytes) -> None:
         """A record beside the pages, which is in no transaction. It is there when this returns."""
         producer, grievance = self.address.producer(str(self.whose))

@@ -31,7 +31,7 @@ from pakka.errors import PakkaError, SinkError, UnavailableError
 from pakka.kafka_error import told
 from pakka.notice import notice
 from pakka.sinks._kafka_batch import Place
-from pakka.sinks._kafka_forgotten import forgotten, lost_end, lost_page, named
+from pakka.sinks._kafka_forgotten import forgotten, lost_end, lost_page, lost_rows, named
 from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_note import Note
 from pakka.sinks._kafka_raw import Described, Opened, Registry
@@ -136,7 +136,7 @@ class Mender:
                 raw = self._committed(found, held) if found is not None and not lost else None
                 if self.registry.described(self.id) == found:
                     if lost:
-                        raise self._lost_page(lost)
+                        raise self._forsaken(lost)
                     return raw
             self._expect_progress(deadline, held)
         return None
@@ -181,7 +181,7 @@ class Mender:
         found = self.registry.described(self.id)
         lost = self._forgotten(found, held)
         if lost and self.registry.described(self.id) == found:
-            raise self._lost_page(lost)
+            raise self._forsaken(lost)
         if found is None:
             return not lost
         more = {topic for topic in found.topics if not topic.startswith("__")} - wanted
@@ -246,13 +246,24 @@ class Mender:
         return is_commit
 
     def _forgotten(self, found: Described | None, held: Collection[Place]) -> dict[int, list[Place]]:
-        """What is open in the ledger and not known to any coordinator: it was of this very id, since nothing else writes there. This also
-        goes for an id that somebody has taken since, who is another producer.
+        """What is open, was of this very id, and is not known to any coordinator; the id may have been taken since, by another producer. In the
+        ledger it is whatever is open, since nothing else writes there; elsewhere what has written to the ledger before.
         """
-        places = [place for place in held if place[0] == self.book.name] if self.id == self.own else []
-        return forgotten(self.registry, places, None if found is None else found.producer_id)
+        if self.id != self.own:
+            return {}
+        known = None if found is None else found.producer_id
+        pages = [place for place in held if place[0] == self.book.name]
+        rows = [place for place in held if place[0] != self.book.name]
+        lost = forgotten(self.registry, pages, known)
+        return lost or forgotten(self.registry, rows, known, self._writers)
 
-    def _lost_page(self, lost: Mapping[int, Collection[Place]]) -> SinkError:
+    def _writers(self) -> set[int]:
+        """Producers by which pages were written of late."""
+        return self.registry.writers(self.book.name, *self.book.span())
+
+    def _forsaken(self, lost: Mapping[int, Collection[Place]]) -> SinkError:
+        if any(topic != self.book.name for places in lost.values() for topic, _ in places):
+            return lost_rows(self.whose, self.address, lost)
         raw = self.book.written(self.book.key)
         return lost_page(self.whose, self.address, lost, -1 if raw is None else self.book.page(raw).epoch)
 

@@ -262,18 +262,24 @@ class Registry(Wire):
 
     def log(self, topic: str, start: int, end: int) -> Iterator[Record | Marker]:
         """All that lies between two places of partition 0, whether committed, aborted or open, with the markers between."""
+        for batch in self._batches(topic, start, end):
+            for record in batch:
+                if batch.is_control_batch:
+                    yield Marker(batch.producer_id, bool(record.commit))
+                else:
+                    yield Record(batch.producer_id, record.value)
+
+    def writers(self, topic: str, start: int, end: int) -> set[int]:
+        """The producers of all that lies between two places of partition 0. No record is unpacked: its codec may not be known here."""
+        return {int(batch.producer_id) for batch in self._batches(topic, start, end)}
+
+    def _batches(self, topic: str, start: int, end: int) -> Iterator[Any]:
         place = start
         while place < end:
-            batches = self._patiently(lambda at=place: self._fetch(topic, at))  # type: ignore[misc]
-            for batch in batches:
-                if batch.next_offset <= place:
-                    continue
-                place = batch.next_offset
-                for record in batch:
-                    if batch.is_control_batch:
-                        yield Marker(batch.producer_id, bool(record.commit))
-                    else:
-                        yield Record(batch.producer_id, record.value)
+            for batch in self._patiently(lambda at=place: self._fetch(topic, at)):  # type: ignore[misc]
+                if batch.next_offset > place:
+                    place = batch.next_offset
+                    yield batch
 
     def _init(self, ident: str, timeout_ms: int) -> Handle:
         request = InitProducerIdRequest(

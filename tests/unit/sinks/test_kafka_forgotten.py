@@ -2,12 +2,13 @@
 guesses.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from pakka.errors import SinkError
 from pakka.kafka_line import Address
@@ -16,8 +17,9 @@ from pakka.model.outcome import Kind
 from pakka.sinks._kafka_forgotten import lost_end
 from pakka.sinks._kafka_raw import Described, Opened, Registry
 from tests.fixtures.kafka import Topics, need_kafka
-from tests.unit.sinks.kafka_kit import PATIENCE_S
-from tests.unit.sinks.kafka_ruins import Case, Ruin, refunds, ruined
+from tests.fixtures.onlooker import Onlooker
+from tests.unit.sinks.kafka_kit import PATIENCE_S, Driver
+from tests.unit.sinks.kafka_ruins import CarelessSink, Case, Ruin, refunds, ruined
 
 FIRST = Epoch("refunds", 0, Origin("query", 0, "offsets-0", ""))
 SHORT_LIVED = {
@@ -37,9 +39,24 @@ def in_part(ruin: Ruin) -> None:
     assert outcome.kind is Kind.COMMITTED
 
 
+def beside_a_stranger(ruin: Ruin) -> None:
+    """Whose transaction hangs, and not the sink's."""
+    committed(ruin)
+    with closing(Onlooker(ruin.sink.servers)) as onlooker:
+        onlooker.await_markers(ruin.sink.ledger)
+    stranger = Producer({"bootstrap.servers": ruin.sink.servers, "transactional.id": f"{ruin.topic}.stranger"})
+    stranger.init_transactions(PATIENCE_S)
+    stranger.begin_transaction()
+    stranger.produce(ruin.topic, b'{"id":99}')
+    stranger.commit_transaction(PATIENCE_S)
+
+
 CASES: dict[str, Case] = {
     "ledger": (committed, "L"),
     "taken": (committed, "L"),
+    "rows": (committed, "0"),
+    "passed over": (committed, "0"),
+    "stranger": (beside_a_stranger, "0"),
     "sharded": (in_part, "S"),
     "prepared": (in_part, "S"),
 }
@@ -50,7 +67,7 @@ def ruins(tmp_path_factory) -> Iterator[dict[str, Ruin]]:
     need_kafka()
     with ruined(CASES, tmp_path_factory, broker=SHORT_LIVED) as made:
         with closing(Registry("test", made["ledger"].sink.address)) as registry:
-            ids = [ident for ruin in made.values() for ident in (ruin.id, f"{ruin.id}.0.0")]
+            ids = [ident for ruin in made.values() for ident in (ruin.id, f"{ruin.id}.0.0", f"{ruin.topic}.stranger")]
             give_up = time.monotonic() + 120
             while known := [ident for ident in ids if registry.described(ident) is not None]:
                 assert time.monotonic() < give_up, f"{known} do not expire"
@@ -63,41 +80,40 @@ def opened(ruin: Ruin, topic: str) -> dict[int, Opened]:
         return registry.open_in([(topic, 0)])[topic, 0]
 
 
-def records_of(ruin: Ruin) -> dict[bytes, bytes]:
-    """The newest record of each key of the ledger, as a person reads them: with what is not known to be committed."""
-    reader = Consumer({"bootstrap.servers": ruin.sink.servers, "group.id": "person", "enable.partition.eof": True,
-                       "isolation.level": "read_uncommitted"})  # fmt: skip
-    found = {}
-    with closing(reader):
-        reader.assign([TopicPartition(ruin.ledger, 0, 0)])
-        while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
-            found[message.key()] = message.value()
-        assert message is not None
-        assert message.error().code() == KafkaError._PARTITION_EOF
-    return found
+def records_of(ruin: Ruin, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """As a person reads them who wants all: with what is not known to be committed."""
+    with closing(Onlooker(ruin.sink.servers)) as onlooker:
+        return onlooker.read(topic, "read_uncommitted")
 
 
-def make_anew(ruin: Ruin) -> None:
-    """As docs/reference/kafka-sink.md says: the page is true, since rows of its epoch are visible."""
-    records = records_of(ruin)
+def make_anew(ruin: Ruin, topic: str, **config: str) -> None:
+    """As docs/reference/kafka-sink.md says, where what hangs was committed, since rows of its epoch are visible, or it is in the ledger."""
+    records = records_of(ruin, topic)
     topics = Topics(ruin.sink.servers, "")
-    topics.delete(ruin.ledger)
-    topics.create(ruin.ledger, cleanup_policy="compact")
+    topics.delete(topic)
+    topics.create(topic, **config)
     producer = Producer({"bootstrap.servers": ruin.sink.servers})
-    for key, value in records.items():
-        producer.produce(ruin.ledger, value, key, 0)
+    for key, value in records:
+        producer.produce(topic, value, key, 0)
     assert not producer.flush(PATIENCE_S)
 
 
-def expect_stopped(ruin: Ruin, ask) -> None:
-    (producer,) = before = opened(ruin, ruin.ledger)
+def expect_stopped(ruin: Ruin, ask, topic: str) -> None:
+    (producer,) = before = opened(ruin, topic)
     with pytest.raises(SinkError) as told:
         ask()
-    for word in ("refunds", "out", f"producer {producer} ", f"partition 0 of `{ruin.ledger}`", "epoch 0", "expired"):
+    for word in (
+        "refunds",
+        "out",
+        f"producer {producer}",
+        f"partition 0 of `{topic}`",
+        "expired",
+        "nothing was changed",
+    ):
         assert word in told.value.message
-    for word in ("do not abort", "pakka status", "read_committed", "kafka-sink.md"):
+    for word in ("do not abort", "pakka status", "kafka-sink.md"):
         assert word in told.value.hint
-    assert opened(ruin, ruin.ledger) == before
+    assert opened(ruin, topic) == before
 
 
 @pytest.mark.kafka
@@ -106,9 +122,9 @@ class TestLedger:
         ruin = ruins["ledger"]
         assert ruin.ids() == [1, 2]
         with closing(ruin.sink.open_committer(ruin.driver.binding, 2)) as committer:
-            expect_stopped(ruin, committer.ledger)
-        expect_stopped(ruin, ruin.heir)
-        make_anew(ruin)
+            expect_stopped(ruin, committer.ledger, ruin.ledger)
+        expect_stopped(ruin, ruin.heir, ruin.ledger)
+        make_anew(ruin, ruin.ledger, cleanup_policy="compact")
         heir = ruin.heir()
         assert heir.committer.ledger().last.epoch.number == 0
         heir.deliver(1, refunds(3))
@@ -119,8 +135,39 @@ class TestLedger:
         with closing(Registry("test", ruin.sink.address)) as registry:
             assert registry.take(ruin.id).producer_id not in opened(ruin, ruin.ledger)
         with closing(ruin.sink.open_committer(ruin.driver.binding, 2)) as committer:
-            expect_stopped(ruin, committer.ledger)
-        expect_stopped(ruin, ruin.heir)
+            expect_stopped(ruin, committer.ledger, ruin.ledger)
+        expect_stopped(ruin, ruin.heir, ruin.ledger)
+
+
+@pytest.mark.kafka
+class TestRows:
+    def test_rows_that_nobody_remembers_stop_who_begins_and_a_person_can_mend_them(self, ruins):
+        ruin = ruins["rows"]
+        assert ruin.ids() == []
+        expect_stopped(ruin, ruin.heir, ruin.topic)
+        with closing(Registry("test", ruin.sink.address)) as registry:
+            assert registry.described(ruin.id) is None
+        make_anew(ruin, ruin.topic)
+        assert ruin.ids() == [1, 2]
+        ruin.heir().deliver(1, refunds(3))
+        assert ruin.ids(3) == [1, 2, 3]
+
+    def test_also_if_a_release_that_did_not_look_has_gone_on_since(self, ruins):
+        ruin = ruins["passed over"]
+        careless = CarelessSink(ruin.sink.servers, ledger=ruin.sink.ledger, topic=ruin.topic)
+        Driver(careless, ruin.place, 2).deliver(1, refunds(3))
+        with closing(Onlooker(ruin.sink.servers)) as onlooker:
+            onlooker.await_markers(ruin.sink.ledger)
+        assert ruin.ids() == []
+        expect_stopped(ruin, lambda: ruin.heir(3), ruin.topic)
+
+    def test_a_stranger_s_are_no_business_of_ours(self, ruins):
+        ruin = ruins["stranger"]
+        assert opened(ruin, ruin.topic)
+        assert ruin.ids() == [1, 2]
+        ruin.heir().deliver(1, refunds(3))
+        assert ruin.ids() == [1, 2]
+        assert [json.loads(value)["id"] for _, value in records_of(ruin, ruin.topic)] == [1, 2, 99, 3]
 
 
 @pytest.mark.kafka
