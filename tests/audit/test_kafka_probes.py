@@ -312,6 +312,9 @@ def test_a_broker_that_takes_less_at_once_than_is_sent_is_named(patient_broker):
         alter(patient_broker, sink.topic, **{"max_message_bytes": "2097153"})
         finding = await_finding(sink, name, BREAKS)
         assert (finding.value, "the sink may send 2162689 at once" in finding.why) == ("2162688", True)
+        # Of topics that rows name none is known yet.
+        named = replace(sink, topic="", topic_column="topic", create=True)
+        assert found(named)[name].severity is FINE
     finally:
         topics.drop()
 

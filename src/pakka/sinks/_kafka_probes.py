@@ -151,7 +151,7 @@ def _request_bytes(sink: KafkaSink, facts: Facts) -> Finding:
         return Finding(name, WARNS, "not known", why, grant(sink.address, "DESCRIBE_CONFIGS"))
     most = int(facts.settings[name])
     batches = [int((topic.settings or {}).get("max.message.bytes", 0)) for topic in facts.targets]
-    wanted = max(REQUEST_BYTES, *batches) + _AROUND_BYTES
+    wanted = max([REQUEST_BYTES, *batches]) + _AROUND_BYTES
     if most >= wanted:
         return Finding(
             name, FINE, str(most), "a broker takes as much at once as the sink sends, and as its topics take"
