@@ -11,7 +11,7 @@ from pakka.errors import UnknownOutcomeError
 from pakka.model.outcome import COMMITTED
 from pakka.model.prepared import Prepared
 from pakka.sinks._kafka_applier import KafkaApplier
-from pakka.sinks._kafka_ledger import LedgerTopic, Page
+from pakka.sinks._kafka_ledger import LedgerTopic
 from pakka.sinks._kafka_prepared import PreparedCommitter, handle_of
 from pakka.sinks._kafka_raw import End, Registry
 from pakka.sinks._kafka_shard import Shard, ShardedCommitter
@@ -79,8 +79,9 @@ class Keeping(KafkaApplier):
 
 
 class _Hasty(LedgerTopic):
-    def read(self, *, is_settled: bool = False) -> Page:
-        return super().read()
+    def read_to_end(self, *, is_settled: bool):
+        # Nor does it look where its first record comes to lie, by which it would see what it has passed over.
+        return super().read_to_end(is_settled=False)[0], None
 
 
 class Hasty(KafkaApplier):

@@ -38,9 +38,9 @@ def run(here: Path, servers: str, topic: str, jars: Path, packages: str = "") ->
     return subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=280, check=False, env=variables)
 
 
-def test_a_connector_that_cannot_be_fetched_is_told_with_what_to_do(here):
+def test_a_connector_that_cannot_be_fetched_is_told_with_what_to_do(here, kafka_topics):
     (here / "empty").mkdir()
-    result = run(here, "127.0.0.1:1", "in", here / "empty")
+    result = run(here, kafka_topics.bootstrap, kafka_topics.create("in"), here / "empty")
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     words = " ".join(result.stderr.split())
     assert "source kafka: Spark's connector could not be fetched: org.apache.spark#spark-sql-kafka-0-10_2.13" in words
