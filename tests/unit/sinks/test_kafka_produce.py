@@ -307,7 +307,8 @@ class Deaf(Outbox):
 
     def _await(self, patience_s=None):
         with suppress(UnavailableError):
-            super()._await(0.0)
+            return super()._await(0.0)
+        return {}
 
 
 class CutError(KafkaConnectionError):
@@ -335,13 +336,12 @@ class Renumbering(Outbox):
                 line._waited(posted.answer)
         except KafkaConnectionError as error:
             if not isinstance(error, self.lost):
-                super()._await(patience_s)
-                return
+                return super()._await(patience_s)
             self._posted.pop(0)
             again = {place: self._signed(self._batches[head]) for place, (head, _) in posted.batches.items()}
-            self.seat.post.settle(self.seat.post.post(posted.handle, again), self.seat.patience_s)
+            return self.seat.post.settle(self.seat.post.post(posted.handle, again), self.seat.patience_s)
         else:
-            super()._await(patience_s)
+            return super()._await(patience_s)
 
 
 class RenumberingArrived(Renumbering):
@@ -399,7 +399,7 @@ def test_what_arrived_on_the_second_line_that_was_cut_is_kept_once(kafka_topics,
         said = waiting(line, answer)
         # A broker may refuse a batch at first, because it cannot ask its coordinator. That one has not arrived, and the answer to its
         # second sending reaches no twin.
-        has_arrived = all(error is NoError for _, error, _ in _kafka_post._taken(said))
+        has_arrived = all(error is NoError for _, error, _, _ in _kafka_post._taken(said))
         if line is wide.second and has_arrived and any(answer is each for each in first) and not lost:
             lost.append(said)
             raise CutError("cut")
