@@ -20,6 +20,7 @@ class Slim:
     """As much of a pipeline as a delivery without rows asks for."""
 
     name = "refunds"
+    source = None
     spool_path = "unused"
     slots = 1
 
