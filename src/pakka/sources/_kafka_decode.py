@@ -11,7 +11,7 @@ from pakka.sources import _kafka_decimal as decimal
 from pakka.sources import _kafka_json as as_json
 from pakka.sources._kafka_digits import without_endless
 from pakka.sources._kafka_schema import check_cases, understood
-from pakka.sources._kafka_type import Wanted, has, is_any, rebuilt
+from pakka.sources._kafka_type import IsWanted, has, is_any, rebuilt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -114,7 +114,7 @@ def _is_text(type_: DataType) -> bool:
     return isinstance(type_, StringType)
 
 
-def _declared(read: Column, schema: StructType, is_wider: Wanted) -> Column:
+def _declared(read: Column, schema: StructType, is_wider: IsWanted) -> Column:
     """The columns of the schema out of what was read by wider types, and as they come out of Spark's readers, which keep nobody's NOT NULL."""
     from pyspark.sql.functions import struct
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-Wanted = Callable[["DataType"], bool]
+IsWanted = Callable[["DataType"], bool]
 
 
-def has(type_: DataType, is_wanted: Wanted) -> bool:
+def has(type_: DataType, is_wanted: IsWanted) -> bool:
     """Whether there is such a type anywhere in it."""
     return any(is_wanted(inner) for inner in _inner(type_))
 
 
-def is_any(column: Column, type_: DataType, is_wanted: Wanted, is_so: Callable[[Column, DataType], Column]) -> Column:
+def is_any(column: Column, type_: DataType, is_wanted: IsWanted, is_so: Callable[[Column, DataType], Column]) -> Column:
     """Whether it is so of a value of such a type in it. It is not of one that is null."""
     from pyspark.sql.functions import coalesce, exists, lit, map_keys, map_values
     from pyspark.sql.types import ArrayType, MapType, StructType
