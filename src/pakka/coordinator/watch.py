@@ -1,7 +1,7 @@
 """Settings that weaken a guarantee, read at the start of a run and again while it goes on.
 
 What a run begins with is its user's choice, who was told. What becomes worse on the way is nobody's choice, and stops the
-pipeline before its next decision; or is told, if the guarantee still holds.
+pipeline before the decision of the epoch that looks; or is told, if the guarantee still holds.
 """
 
 from __future__ import annotations
